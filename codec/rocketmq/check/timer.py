@@ -65,9 +65,9 @@ def pending(listing: Listing, precision: int) -> int:
 
 def _progress(listing: Listing) -> tuple[int, int]:
     """Return up to which time the wheel was read, and up to which position the timer log was flushed: 0 without timercheck."""
-    present = any(entry.name == tree.TIMER_CHECK for entry in listing.entries())
-    data = listing.read(tree.TIMER_CHECK, 0, TIMER_LOG_FLUSHED + 8) if present else b""
-    read, flushed = np.frombuffer(data.ljust(TIMER_LOG_FLUSHED + 8, b"\0"), ">i8").tolist()
+    size = TIMER_LOG_FLUSHED + 8
+    data = tree.content(listing, tree.TIMER_CHECK, 0, size).ljust(size, b"\0")
+    read, flushed = np.frombuffer(data, ">i8").tolist()
     return read, flushed
 
 

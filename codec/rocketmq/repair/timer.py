@@ -164,9 +164,7 @@ def _parsed(number: int, phy: int, data: bytes) -> TimerMessage | None:
 
 def _stored(listing: Listing) -> dict[str, int]:
     """Return the fields of timercheck. Missing ones are 0."""
-    present = any(entry.name == tree.TIMER_CHECK for entry in listing.entries())
-    data = (listing.read(tree.TIMER_CHECK) if present else b"").ljust(PAGE, b"\0")
-    fields, _ = _CHECK.unpack(data)
+    fields, _ = _CHECK.unpack(tree.content(listing, tree.TIMER_CHECK).ljust(PAGE, b"\0"))
     return {name: max(value, 0) for name, value in fields.items() if name != "rest"}
 
 

@@ -193,12 +193,11 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
         _load_configuration(overlay)
     except LoadError as error:
         return Refused("process", str(error), None)
-    before = overlay.read(tree.ABORT) if tree.ABORT in overlay else b""
+    before = tree.content(overlay, tree.ABORT)
     overlay.put(f"{tree.ABORT}.bak", before)
     overlay.put(tree.ABORT, before or _PID)
     if tree.CHECKPOINT not in overlay or overlay.size(tree.CHECKPOINT) < 4096:
-        stored = overlay.read(tree.CHECKPOINT) if tree.CHECKPOINT in overlay else b""
-        overlay.put(tree.CHECKPOINT, stored.ljust(4096, b"\0"))
+        overlay.put(tree.CHECKPOINT, tree.content(overlay, tree.CHECKPOINT).ljust(4096, b"\0"))
     return ServedStore(overlay, store, settings.plan, options)
 
 
@@ -206,7 +205,7 @@ def _load_configuration(overlay: Overlay) -> None:
     """Raise `LoadError` for a file of `config/` that is missing or damaged, if its backup is damaged too (`ConfigManager.load`)."""
     for name, codec in _CONFIGURATION.items():
         for path in (name, f"{name}.bak"):
-            data = overlay.read(path) if path in overlay else b""
+            data = tree.content(overlay, path)
             try:
                 if data:
                     codec.parse(data)

@@ -8,22 +8,22 @@ from __future__ import annotations
 from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED
 from logwright.codec.rocketmq.formats.timer import BLANK, MAGIC_MASK, UNIT, WHEEL_SIZE
 from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
+from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.overlay import Overlay
 
-_WHEEL, _CHECK, _LOG = "timerwheel", "config/timercheck", "timerlog"
 _HEAD = UNIT.offset("physical_offset")
 """Bytes of a unit that a recovery reads."""
 
 
 def load_timer(overlay: Overlay, size: int, *, old: bool) -> None:
     """Load the timer, whose log files have `size` bytes. `old` is set for a release before 5.1.3. Raises `LoadError`."""
-    length = overlay.size(_WHEEL) if _WHEEL in overlay else 0
+    length = overlay.size(tree.WHEEL) if tree.WHEEL in overlay else 0
     if length not in (0, WHEEL_SIZE):
         raise LoadError(f"Timer wheel length:{length} != expected:{WHEEL_SIZE}")
-    log = MappedFileQueue(overlay, _LOG, size)
-    log.load((entry.name for entry in overlay.entries() if entry.name.startswith(f"{_LOG}/")), old=old)
-    stored = overlay.read(_CHECK, TIMER_LOG_FLUSHED, 8) if _CHECK in overlay else b""
-    flushed = int.from_bytes(stored.ljust(8, b"\0"), "big", signed=True)
+    log = MappedFileQueue(overlay, tree.TIMER, size)
+    log.load((entry.name for entry in overlay.entries() if tree.first(entry.name) == tree.TIMER), old=old)
+    stored = tree.content(overlay, tree.TIMER_CHECK, TIMER_LOG_FLUSHED, 8).ljust(8, b"\0")
+    flushed = int.from_bytes(stored, "big", signed=True)
     first = max((i for i, file in enumerate(log.files) if file.base <= max(flushed - size, 0)), default=0)
     for file in log.files[first:]:
         end, valid = _end(file)

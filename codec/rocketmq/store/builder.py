@@ -69,10 +69,7 @@ def resume(listing: Listing | None, options: Options) -> State:
             "the store has a file abort: its broker is running or was not stopped cleanly",
             advice="Stop the broker. If it was not stopped cleanly, start it and stop it first",
         )
-    if (
-        any(entry.name == tree.TOPICS_FILE and entry.size for entry in listing.entries())
-        and tree.topics(listing) is None
-    ):
+    if tree.content(listing, tree.TOPICS_FILE) and tree.topics(listing) is None:
         raise UsageError(f"{tree.TOPICS_FILE} is damaged", advice="Repair the store first")
     overlay = Overlay(listing)
     store = MessageStore(overlay, config, NEWEST, clean=True)
@@ -261,8 +258,7 @@ class StoreBuilder:
 
     def _before(self, name: str) -> bytes:
         """Return the content of a file, or no bytes if it does not exist."""
-        exists = self.listing is not None and any(entry.name == name for entry in self.listing.entries())
-        return self.listing.read(name) if exists and self.listing is not None else b""
+        return b"" if self.listing is None else tree.content(self.listing, name)
 
     def _open(self) -> Iterator[Piece]:
         """Continue the last files of the store."""

@@ -345,9 +345,7 @@ def _without_wheel(files: Sequence[PlannedFile], timer: Sequence[Entry]) -> Iter
 
 def _beyond_timer_log(listing: Listing, timer: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
     """Yield the fault of missing files at the end of the timer log, if it was flushed beyond its end."""
-    if not any(entry.name == tree.TIMER_CHECK for entry in listing.entries()):
-        return
-    flushed = int.from_bytes(listing.read(tree.TIMER_CHECK, FLUSHED, 8), "big", signed=True)
+    flushed = int.from_bytes(tree.content(listing, tree.TIMER_CHECK, FLUSHED, 8), "big", signed=True)
     end = max((entry.size + (tree.base_of(entry.name) or 0) for entry in timer), default=0)
     if flushed > end:
         text = f"the timer log ends at {end}, but timercheck says that it was flushed up to {flushed}: files are missing"

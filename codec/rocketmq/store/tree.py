@@ -387,12 +387,16 @@ def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
     return slots, room or max((size - HEAD - 4 * slots) // SIZE, 2)
 
 
+def content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes:
+    """Return bytes of a file; none if it does not exist."""
+    present = any(entry.name == name for entry in listing.entries())
+    return listing.read(name, offset, length) if present else b""
+
+
 def topics(listing: Listing) -> list[dict[str, Any]] | None:
     """Return the rows of `config/topics.json`, or None if it is missing or damaged."""
-    if not any(entry.name == TOPICS_FILE for entry in listing.entries()):
-        return None
     try:
-        rows: list[dict[str, Any]] = TOPICS.parse(listing.read(TOPICS_FILE)).to_pylist()
+        rows: list[dict[str, Any]] = TOPICS.parse(content(listing, TOPICS_FILE)).to_pylist()
     except DescriptionError:
         return None
     return rows

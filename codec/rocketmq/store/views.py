@@ -200,14 +200,13 @@ def _rests(
 def consumer_offsets(listing: Listing) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Return the next offset of each consumer group, by queue."""
     offsets: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    if any(entry.name == tree.OFFSETS_FILE for entry in listing.entries()):
-        try:
-            rows = CONSUMER_OFFSETS.parse(listing.read(tree.OFFSETS_FILE)).to_pylist()
-        except DescriptionError:
-            rows = []
-        for row in rows:
-            group = {"group": row["group"], "offset": row["offset"]}
-            offsets.setdefault((row["topic"], row["queue_id"]), []).append(group)
+    try:
+        rows = CONSUMER_OFFSETS.parse(tree.content(listing, tree.OFFSETS_FILE)).to_pylist()
+    except DescriptionError:
+        rows = []
+    for row in rows:
+        group = {"group": row["group"], "offset": row["offset"]}
+        offsets.setdefault((row["topic"], row["queue_id"]), []).append(group)
     return offsets
 
 
