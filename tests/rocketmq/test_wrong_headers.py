@@ -173,3 +173,15 @@ def test_wrong_queue_offset_of_the_only_message_in_a_queue_file_is_corrected(
     set_bytes(log, last + MESSAGE.offset("queue_offset"), (1 << 36).to_bytes(8, "big"))
     lw.repair(home, out)
     assert (out / log.relative_to(home)).read_bytes() == before
+
+
+def test_queue_of_a_log_that_starts_at_0_begins_at_0(tmp_path: Path) -> None:
+    """So the queue offset of its first message is known from that of the second one, without consume queues."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(ROWS, home, "rocketmq.store", **LARGER)
+    log = home / f"commitlog/{0:020d}"
+    before = log.read_bytes()
+    set_bytes(log, MESSAGE.offset("queue_offset"), (1).to_bytes(8, "big"))
+    shutil.rmtree(home / "consumequeue")
+    lw.repair(home, out)
+    assert (out / log.relative_to(home)).read_bytes() == before

@@ -86,7 +86,10 @@ class Sequences:
                 and place[0].isascii() and len(place[0]) == len(topic) and place[:2] in self.last
             ]  # fmt: skip
             if not places:
-                places = [(topic, queue_id, expected) for expected in self._between(topic, queue_id, phy)]
+                places = [
+                    (topic, queue_id, expected)
+                    for expected in self._between(topic, queue_id, phy, from_zero=from_zero)
+                ]
                 places = places or [
                     (topic, other, number) for other in self._gaps(topic, queue_id, number, phy, holes)
                 ]
@@ -120,11 +123,12 @@ class Sequences:
         wrong = steps[at].phy in corrected or start in corrected
         return start < phy and (wrong or low < number < high)
 
-    def _between(self, topic: str, queue_id: int, phy: int) -> list[int]:
-        """Return the queue offset that fits between both neighbours of a message."""
+    def _between(self, topic: str, queue_id: int, phy: int, *, from_zero: bool) -> list[int]:
+        """Return the queue offset that fits between both neighbours of a message. A queue begins at 0 in the first file of a log."""
+        first = (-1, -1) if from_zero else None
         return [
-            step.before[0] + 1 for step in self.steps
-            if (*step.queue, step.phy) == (topic, queue_id, phy) and step.before is not None and step.after == step.before[0] + 2
+            before[0] + 1 for step in self.steps
+            if (*step.queue, step.phy) == (topic, queue_id, phy) and (before := step.before or first) and step.after == before[0] + 2
         ]  # fmt: skip
 
     def _gaps(self, topic: str, queue_id: int, number: int, phy: int, holes: Sequence[int]) -> list[int]:

@@ -359,7 +359,7 @@ class StoreResult(RepairPlan):
         derived = DerivedFiles(
             self.listing, repair.plan, repair.config, repair.options, repair.queues, low, correct=repair.correct
         )  # fmt: skip
-        queues = derived.are_queues_sound(result)
+        queues = tree.has_rocksdb_queues(self.listing) or derived.are_queues_sound(result)
         if derived.tagged:
             result = Overlay(self.listing, logs := list(self._with_tags(logs, derived.tagged)))
         same = self._unchanged(logs)
@@ -396,7 +396,7 @@ class StoreResult(RepairPlan):
             name, folder = entry.name, tree.first(entry.name)
             keep = index if folder == tree.INDEX else not tree.is_log(name)
             if folder in QUEUES:
-                keep = queues or tree.queue_of(name) in derived.deleted
+                keep = queues or _is_beside_queues(name) or tree.queue_of(name) in derived.deleted
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
         yield from derived.derive(result, queues=not queues, index=not index)
@@ -431,10 +431,12 @@ class StoreRebuild(RepairPlan):
         self._kinds, self._repair = kinds, repair
 
     def outputs(self) -> Iterator[OutputFile | Piece]:
-        queues, index = tree.QUEUE in self._kinds, tree.INDEX in self._kinds
+        queues = tree.QUEUE in self._kinds and not tree.has_rocksdb_queues(self.listing)
+        index = tree.INDEX in self._kinds
         dropped = {*(QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
         for name in self.sizes:
-            if tree.first(name) not in dropped and name != tree.CHECKPOINT and not tree.is_timer(name):
+            kept = tree.first(name) not in dropped or _is_beside_queues(name)
+            if kept and name != tree.CHECKPOINT and not tree.is_timer(name):
                 yield self.unchanged(name)
         config, options, messages = self._repair.config, self._repair.options, self._repair.log.read()
         timed = any(map(_is_timer_queue, self.sizes))
@@ -487,6 +489,11 @@ class StoreRebuild(RepairPlan):
             )  # fmt: skip
         self.rows, self.ids = result.rows, result.ids
         return files[-1] if files else None
+
+
+def _is_beside_queues(name: str) -> bool:
+    """Return whether a file is beside the folders of topics, where brokers ignore it, or have their RocksDB."""
+    return tree.first(name) in QUEUES and name.count("/") == 1
 
 
 def _is_timer_queue(name: str) -> bool:

@@ -87,6 +87,10 @@ class ServedStore(Served):
         if any((places >= store.max_phy).any() for _, places in self._salvaged()):
             reason = f": {store.ended}" if store.ended else ""
             warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
+        if tree.has_rocksdb_queues(self.overlay.below):
+            warnings.append(
+                "the consume queues are in RocksDB, but this is the start of a broker with queue files"
+            )
         if store.config.timer_size is not None and not store.version.old:
             if any(tree.first(entry.name) == tree.TIMER for entry in self.overlay.entries()):
                 serves["timer_messages"] = pending(self.overlay, self.options[tree.TIMER_PRECISION.name])

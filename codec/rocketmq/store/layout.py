@@ -148,6 +148,7 @@ class Store(RowLayout):
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
         timer = [Entry(file.name, file.size) for file in files if file.codec == TIMER_LOG.name]
         faults = (
+            *_in_rocksdb(listing),
             *_sizes(files, options),
             *_bad_names(files),
             *_copied(copies),
@@ -207,6 +208,13 @@ class Store(RowLayout):
 
     def row_builder(self, listing: Listing | None, name: str, options: Options) -> Builder:
         return builder.StoreBuilder(listing, options)
+
+
+def _in_rocksdb(listing: Listing) -> Iterator[tuple[str, Fault]]:
+    """Yield a note about consume queues that are not read."""
+    if tree.has_rocksdb_queues(listing):
+        text = "the consume queues are in RocksDB: they are neither checked nor rebuilt"
+        yield tree.QUEUE, Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO)
 
 
 def _file_name(name: str) -> str:

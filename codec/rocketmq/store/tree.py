@@ -35,7 +35,12 @@ TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.j
 TIMER_CHECK, DELAYS_FILE = f"{CONFIG}/timercheck", f"{CONFIG}/delayOffset.json"
 _FURTHER_LOG = "storePathCommitLog-"
 """The start of the names of the second and later commit log directories. A broker has no folder of this name."""
-FOLDERS = (LOG, f"{_FURTHER_LOG}*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
+_COMPACTION, _ROCKSDB = "compaction", "rocksdbstore"
+"""Folders of a broker whose files are only copied, as those of RocksDB databases in config/."""
+FOLDERS = (
+    LOG, f"{_FURTHER_LOG}*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG, f"{CONFIG}/*", _COMPACTION,
+    f"{_COMPACTION}/*/*/*", _ROCKSDB,
+)  # fmt: skip
 BARRIER = f"{LOG}/-"
 """A file that keeps a broker from starting. Its size is not that of a commit log file, and it does not sort last."""
 _LEAST_TIMER = 120
@@ -203,6 +208,12 @@ def queue_of(name: str) -> tuple[str, int] | None:
     parts = name.split("/")
     number = parts[2].removeprefix("-") if len(parts) == 4 else ""
     return (parts[1], int(parts[2])) if number.isdecimal() else None
+
+
+def has_rocksdb_queues(listing: Listing) -> bool:
+    """Return whether the consume queues are in RocksDB (`storeType=defaultRocksDB`), and not in files."""
+    names = {entry.name for entry in listing.entries()}
+    return f"{QUEUE}/CURRENT" in names and not any(queue_of(name) for name in names if first(name) == QUEUE)
 
 
 def is_light(queue: tuple[str, int]) -> bool:
