@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from golden_stores import HOME
-from stores import SOUND, placed, sizes
+from stores import ROWS, SIZES, SOUND, placed, set_bytes, sizes
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
@@ -78,3 +78,27 @@ def test_refused_message_after_a_wrong_queue_is_named(
     with pytest.raises(lw.DamageError, match="a broker ends the log at this message") as error:
         lw.repair(tmp_path / "store", tmp_path / "out", **sizes)
     assert (error.value.offset or 0) > 19_000
+
+
+@pytest.mark.parametrize("kinds", [None, "checkpoint", "index,checkpoint"])
+def test_checkpoint_has_the_time_of_the_last_full_index_file(kinds: str | None, tmp_path: Path) -> None:
+    """After an unclean stop a broker deletes all index files with later entries, and indexes only the last messages again."""
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    before = (home / "checkpoint").read_bytes()
+    assert any(before[16:24])
+    lw.rebuild(home, tmp_path / "rebuilt", what=kinds)
+    assert (tmp_path / "rebuilt/checkpoint").read_bytes() == before
+
+
+@pytest.mark.parametrize("damaged", ["", "index", "consumequeue"])
+def test_repaired_checkpoint_has_the_time_of_the_last_full_index_file(damaged: str, tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    before = (home / "checkpoint").read_bytes()
+    (home / "checkpoint").write_bytes(b"")
+    if damaged:
+        path = min(path for path in (home / damaged).rglob("*") if path.is_file())
+        set_bytes(path, 8, bytes([255] * 4))
+    lw.repair(home, tmp_path / "out", **SIZES)
+    assert (tmp_path / "out/checkpoint").read_bytes() == before

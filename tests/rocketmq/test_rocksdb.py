@@ -45,7 +45,7 @@ def test_repair_of_a_store_with_databases_changes_nothing(store: Path, tmp_path:
 
 
 def test_rebuild_does_not_replace_queues_in_a_database(store: Path, tmp_path: Path) -> None:
-    lw.rebuild(store, tmp_path / "out", what="consumequeue")
+    lw.rebuild(store, tmp_path / "out", what="consumequeue,checkpoint")
     assert files(tmp_path / "out") == files(store)
 
 

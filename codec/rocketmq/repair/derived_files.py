@@ -5,7 +5,7 @@ A queue keeps its place after messages that the broker has deleted: only its fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
-from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
+from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, entry_at
 from logwright.codec.rocketmq.formats.page import PAGE
 from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL, WHEEL_SIZE
@@ -109,11 +109,20 @@ class DerivedFiles:
             sound[queue] = good and sound.get(queue, True)
         return {queue for queue, good in sound.items() if good}
 
-    def derive(self, result: Listing, *, queues: bool, index: bool) -> Iterator[Piece]:
-        """Derive the queues and the index of the result."""
-        return derived_pieces(
+    def derive(self, result: Listing, *, queues: bool, index: bool) -> Generator[Piece, None, int]:
+        """Derive the queues and the index of the result. Return the store time of the last entry of its last full index file."""
+        deriver = yield from derived_pieces(
             result, self._config, self._options, queues=queues, index=index, ends=self._begins_at, read=self._before
         )  # fmt: skip
+        return deriver.index.full_at if index else self.full_at()
+
+    def full_at(self) -> int:
+        """Return the store time of the last entry of the last full index file."""
+        for name in sorted(name for name in self._sizes if tree.first(name) == tree.INDEX)[::-1]:
+            header, _ = HEADER.unpack(self._listing.read(name, 0, HEAD).ljust(HEAD, b"\0"))
+            if header["index_count"] >= self._config.entries:
+                return int(header["end_timestamp"])
+        return 0
 
     def is_timer_sound(self) -> bool:
         """Return whether the files of the timer are undamaged, or not loaded."""
@@ -275,12 +284,12 @@ def located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
 def derived_pieces(
     listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True,
     messages: Iterator[tuple[str, Part]] | None = None, ends: Mapping[tuple[str, int], QueueEnd] | None = None, read: Read | None = None,
-) -> Iterator[Piece]:  # fmt: skip
+) -> Generator[Piece, None, Deriver]:  # fmt: skip
     """Derive queues and index files from `messages`, by default those of an undamaged commit log. Some queues may begin at `ends` of existing
     ones, whose files `read` returns. Raises `DamageError` for a message that a broker refuses."""
-    if not (queues or index):
-        return
     deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
+    if not (queues or index):
+        return deriver
     logs = tree.logs(listing)
     deriver.from_zero = bool(logs) and tree.base_of(logs[0].name) == 0
     deriver.ends, deriver.read = ends or {}, read or deriver.read
@@ -293,6 +302,7 @@ def derived_pieces(
                 path=name, offset=part.offset + int(part.start[error.args[0]]),
             ) from None  # fmt: skip
     yield from deriver.finish()
+    return deriver
 
 
 def _parts(listing: Listing) -> Iterator[tuple[str, Part]]:

@@ -377,7 +377,6 @@ class StoreResult(RepairPlan):
             )
         ):
             remade = {tree.CHECKPOINT}
-            yield self.rewritten(tree.CHECKPOINT, checkpoint(stored, end))
         topics = {queue for queue in self.repair.queues if not tree.is_light(queue)}
         config = list(replaced(self.listing, topics, self.repair.config.batch_topics))
         for name, data, note in config:
@@ -399,7 +398,9 @@ class StoreResult(RepairPlan):
                 keep = queues or _is_beside_queues(name) or tree.queue_of(name) in derived.deleted
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
-        yield from derived.derive(result, queues=not queues, index=not index)
+        full_at = yield from derived.derive(result, queues=not queues, index=not index)
+        if tree.CHECKPOINT in remade:
+            yield self.rewritten(tree.CHECKPOINT, checkpoint(stored, end, full_at))
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
@@ -439,33 +440,34 @@ class StoreRebuild(RepairPlan):
             if kept and name != tree.CHECKPOINT and not tree.is_timer(name):
                 yield self.unchanged(name)
         config, options, messages = self._repair.config, self._repair.options, self._repair.log.read()
-        timed = any(map(_is_timer_queue, self.sizes))
-        for piece in derived_pieces(
+        deriver = yield from derived_pieces(
             self.listing, config, options, Gaps.APPEND, queues=queues, index=index, messages=messages
-        ):
-            timed |= _is_timer_queue(piece.name)
-            yield piece
+        )
+        timed = (TIMER_TOPIC, 0) in deriver.queues or any(map(_is_timer_queue, self.sizes))
         for _ in messages:
             pass  # neither queues nor index are rebuilt
         last = self._sound()
         if last is not None and tree.CHECKPOINT in self._kinds:
-            yield self.rewritten(
-                tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
-            )
+            full_at = deriver.index.full_at if index else self._derived.full_at()
+            end = last.base + last.runs[-1].last_start
+            yield self.rewritten(tree.CHECKPOINT, checkpoint(last.stored, end, full_at))
         elif tree.CHECKPOINT in self.sizes:
             yield self.unchanged(tree.CHECKPOINT)
         yield from self._timer(timed)
 
+    @cached_property
+    def _derived(self) -> DerivedFiles:
+        repair = self._repair
+        return DerivedFiles(self.listing, repair.plan, repair.config, repair.options, {}, -1, correct=False)
+
     def _timer(self, timed: bool) -> Iterator[OutputFile]:
         """Yield the files of the timer. They are derived if they are damaged, or missing although the timer queue has messages (`timed`)."""
-        repair, present = self._repair, [name for name in self.sizes if tree.is_timer(name)]
-        derived = DerivedFiles(
-            self.listing, repair.plan, repair.config, repair.options, {}, -1, correct=False
-        )
-        rebuilds = _TIMER in self._kinds and repair.config.timer_size is not None and (timed or present)
-        if rebuilds and not (present and derived.is_timer_sound()):
+        present = [name for name in self.sizes if tree.is_timer(name)]
+        loaded = self._repair.config.timer_size is not None
+        rebuilds = _TIMER in self._kinds and loaded and (timed or present)
+        if rebuilds and not (present and self._derived.is_timer_sound()):
             self.notes.append(TIMER_REBUILT)
-            for name, pieces in derived.timer(self.listing):
+            for name, pieces in self._derived.timer(self.listing):
                 yield self.rewritten(name, *pieces)
             return
         for name in present:
