@@ -25,10 +25,10 @@ def array(data: bytes) -> np.ndarray:
 
 
 def scan(
-    data: bytes, offset: int = 0, size: int | None = None, *, synced: bool = True, limit: int = NO_LIMIT
+    data: bytes, offset: int = 0, size: int | None = None, *, limit: int = NO_LIMIT
 ) -> tuple[Frames, int, list[int]]:
     size = offset + len(data) if size is None else size
-    return log_reader.scan(Window(array(data), offset, size), 0, check=True, synced=synced, limit=limit)
+    return log_reader.scan(Window(array(data), offset, size), 0, check=True, limit=limit)
 
 
 def payloads(data: bytes, frames: Frames, offset: int = 0) -> list[bytes]:
@@ -148,25 +148,6 @@ def test_torn_fragments_report_their_size() -> None:
     _, status, state = scan(data)
     assert status == framing.TORN_CHAIN
     assert (state[framing.GATHERED], state[framing.CHAIN], state[framing.PLACE]) == (7, 2, len(data))
-
-
-@pytest.mark.parametrize("left", [0, 3])
-def test_unsynchronised_scan_skips_a_continued_record(left: int) -> None:
-    """A reader that starts in the middle of a file skips the end of a record, which belongs to the reader of its start."""
-    head = record(MIDDLE, b"abc") + record(LAST, b"x" * to_block_end(10, left)) + bytes(left)
-    data = head + written([b"mine"], len(head))
-    frames, status, _ = scan(data, BLOCK, synced=False)
-    assert (status, frames.start.tolist()) == (framing.END, [BLOCK])
-    assert payloads(data, frames, BLOCK) == [b"mine"]
-    frames, status, state = scan(data, BLOCK)
-    assert (len(frames), status, state[framing.PLACE]) == (0, framing.MISSING, 0)
-    # A window that ends in the block filler.
-    frames, status, state = scan(head[: len(head) - left], BLOCK, BLOCK + len(data), synced=False)
-    assert (len(frames), status) == (0, framing.NEED)
-    assert state[framing.STOP] == len(head) - left
-    # After a record has started, a lone LAST is damage.
-    frames, status, _ = scan(written([b"mine"]) + record(LAST, b"x"), synced=False)
-    assert (len(frames), status) == (1, framing.MISSING)
 
 
 def test_scan_may_start_in_block_filler() -> None:

@@ -256,3 +256,16 @@ def test_records_inside_a_wrong_length_are_read(covered: int) -> None:
     fault = one_fault(specimen)
     assert (fault.offset, fault.length) == (at, len(parts[1]))
     assert [row["key"] for row in specimen.read().table.to_pylist()] == [b"key1", b"key3", b"key4", b"key5"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_record_without_its_start_is_damage_wherever_a_read_begins(check: bool) -> None:
+    """A stream may continue at the start of a block."""
+    data = written([b"x" * to_block_end(0)]) + record(LAST, b"end") + NEXT
+    for offset in (0, BLOCK):
+        window = Window(np.frombuffer(data[offset:], np.uint8), offset, len(data))
+        context = CODEC.context("000001.log", log_specimen(data).context().options)
+        frames = CODEC.scan(window, 0, context, check=check)
+        assert frames.damage is not None
+        assert frames.damage.offset == BLOCK
+        assert frames.damage.detail == "missing start of fragmented record(2): 3 bytes of a record"

@@ -190,9 +190,6 @@ class RecordContext:
     options: Options
     file: int | None = None
     level: int | None = None
-    synced: bool | None = None
-    """Whether a record that starts a logical one was seen. A stream that starts at an arbitrary block skips the continuation there. None
-    before its first scan."""
     resume: Resume | None = None
     sequence: int = -1
     """In a log: the last sequence number before `sequence_end`, a byte of the file."""
@@ -262,14 +259,9 @@ class RecordCodec(Codec):
         return records_of(self.structures[1], window, focus)
 
     def scan(self, window: Window, at: int, context: RecordContext, *, check: bool = True) -> Frames:
-        if context.synced is None:
-            context.synced = (window.offset + at) % layout.BLOCK != 0 or window.offset + at == 0
         context.resume = None
-        synced = context.synced and check
         limit = context.options["max.record.bytes"]
-        frames, status, state = log_reader.scan(window, at, check=check, synced=synced, limit=limit)
-        if len(frames) or (check and status != layout.NEED):
-            context.synced = True
+        frames, status, state = log_reader.scan(window, at, check=check, limit=limit)
         if len(frames):
             self.seen(window, frames, context)
         if status == layout.NEED:

@@ -73,14 +73,13 @@ def record_crc(buf: Bytes, at: int, end: int) -> int:
     return masked(crc32c(buf, at + _TYPE, end))
 
 
-@kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[], i8[,], i8[]")
+@kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[], i8[,], i8[]")
 def scan_records(
     buf: Bytes,
     at: int,
     offset: int,
     size: int,
     check: int,
-    synced: int,
     limit: int,
     starts: Int64s,
     ends: Int64s,
@@ -89,8 +88,8 @@ def scan_records(
 ) -> tuple[int, int]:
     """Find logical records from `buf[at]` on, which is byte `offset + at` of a file of `size` bytes, by the rules of `log::Reader`.
 
-    Unless `synced`, MIDDLE and LAST before the first other record are skipped. A logical record may have `limit` bytes. Writes records to
-    `starts`, `ends` and `heads`, and the final state to `state`. Returns their number, and why the scan ended.
+    A logical record may have `limit` bytes. Writes records to `starts`, `ends` and `heads`, and the final state to `state`. Returns their
+    number, and why the scan ended.
     """
     n = 0
     pos = at
@@ -158,19 +157,12 @@ def scan_records(
             break
         if kind in (MIDDLE, LAST):
             if chain < 0:
-                if synced:
-                    status = MISSING
-                    break
-                pos = after
-                if 0 < block_end - pos < HEADER:
-                    pos = min(block_end, len(buf))
-                at = pos
-                continue
+                status = MISSING
+                break
         else:
             if chain >= 0 and gathered > 0:
                 status = PARTIAL
                 break
-            synced = 1
             if chain < 0:
                 chain = pos
             begin = pos

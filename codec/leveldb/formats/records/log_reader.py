@@ -42,7 +42,7 @@ class Dropped:
     reason: str
 
 
-def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> tuple[Frames, int, list[int]]:
+def scan(window: Window, at: int, *, check: bool, limit: int) -> tuple[Frames, int, list[int]]:
     """Return the logical records from `window.data[at]` on, why the scan ended, and its final state: see `layout.scan_records`."""
     capacity = min(max(len(window.data) - at, 0) // layout.HEADER + 1, _CAPACITY)
     state = np.zeros(layout.STATE, np.int64)
@@ -51,12 +51,12 @@ def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> t
         starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         heads = np.empty((capacity, layout.HEAD.itemsize // 8), np.int64)
         n, status = scan_records(
-            window.data, at, window.offset, window.size, check, synced, limit, starts, ends, heads, state
+            window.data, at, window.offset, window.size, check, limit, starts, ends, heads, state
         )
         parts.append((starts[:n], ends[:n], heads[:n]))
         if status != layout.CROWDED:
             break
-        at, synced, capacity = int(state[layout.STOP]), True, 4 * capacity
+        at, capacity = int(state[layout.STOP]), 4 * capacity
     if len(parts) > 1:
         starts, ends, heads = (np.concatenate([part[i] for part in parts]) for i in range(3))
     else:
@@ -85,7 +85,7 @@ def read_records(
         window = Window(data, at, size)
         inside = 0
         while True:
-            frames, status, state = scan(window, inside, check=check, synced=True, limit=_NO_LIMIT)
+            frames, status, state = scan(window, inside, check=check, limit=_NO_LIMIT)
             if len(frames):
                 yield Delivered(window, frames)
             inside = state[layout.STOP]
