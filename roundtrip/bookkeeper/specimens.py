@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from logwright.codec.bookkeeper.formats.digest import CRC32C, digest_of
 from logwright.roundtrip.sample import DirectorySample, Sample
 
 _RECORDS: list[dict[str, Any]] = [
@@ -20,6 +21,7 @@ _ENTRIES: list[dict[str, Any]] = [
     {"ledger_id": 3, "entry_id": 1, "last_add_confirmed": 0, "length": 14, "payload": b"entry 1"},
     {"ledger_id": 3, "entry_id": 2, "last_add_confirmed": 1, "length": 14, "payload": b""},
 ]
+_LAC = (3).to_bytes(8, "big") + bytes(8)
 _TIME = datetime.fromtimestamp(1_700_000_000, UTC)
 _COOKIE = {
     "layout_version": 5, "bookie_host": "127.0.0.1:3181", "journal_dir": "/data/j", "ledger_dirs": "2\t/data/l1\t/data/l2",
@@ -33,7 +35,7 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(
         "bookkeeper.journal",
         "18c3.txn",
-        [*_RECORDS[:2], {"ledger_id": 3, "kind": "explicit_lac", "data": bytes(20)}],
+        [*_RECORDS[:2], {"ledger_id": 3, "kind": "explicit_lac", "data": _LAC + digest_of(_LAC, CRC32C)}],
     ),
     Sample(
         "bookkeeper.index",

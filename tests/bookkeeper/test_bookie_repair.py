@@ -12,6 +12,8 @@ import pytest
 from golden_bookies import case
 
 import logwright as lw
+from logwright.codec.bookkeeper.formats.index import FileInfo
+from logwright.codec.bookkeeper.formats.journal import EXPLICIT_LAC
 from logwright.codec.fault import DamageError
 
 REPAIRED = [
@@ -653,3 +655,92 @@ def test_bookie_without_the_first_ledger_directory_of_its_configuration_is_read_
     lw.repair(conf, tmp_path / "out")
     assert lw.verify(tmp_path / "out", as_system="4.18.0").system["opens"]
     assert lw.read(tmp_path / "out") == rest
+
+
+def keys_of(home: Path) -> set[bytes]:
+    """Return the master keys in the index and the journals of a bookie."""
+    out = {FileInfo.of(file.read_bytes()).master_key for file in home.rglob("*.idx")}
+    for file in home.rglob("*.txn"):
+        rows = lw.read(file, columns=["kind", "data"], mode="DROPMALFORMED").to_pylist()
+        out |= {row["data"] for row in rows if row["kind"] == "master_key"}
+    return out
+
+
+@pytest.mark.parametrize("name", ["idx_key_flip", "jrn_key_flip", "jrn_second_key"])
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_master_key_becomes_that_of_the_other_ledgers(name: str, tmp_path: Path) -> None:
+    path, base = damaged(name, tmp_path), case(str(case(name).info["base"])).path
+    assert len(keys_of(Path(path))) == 2
+    lw.repair(path, tmp_path / "out")
+    assert keys_of(tmp_path / "out") == keys_of(base)
+    assert not [fault for _, fault in lw.verify(tmp_path / "out").faults if "master key" in fault.detail]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_master_key_of_which_nothing_tells_the_right_copy_is_not_changed(tmp_path: Path) -> None:
+    rows = [{"ledger_id": 1, "entry_id": 0, "payload": b"x"}]
+    lw.write(rows, tmp_path / "in", "bookkeeper.bookie", passwd=b"pw")
+    (index,) = (tmp_path / "in").rglob("*.idx")
+    data = bytearray(index.read_bytes())
+    data[12:14] = b"no"
+    index.write_bytes(data)
+    (fault,) = (fault for _, fault in lw.verify(tmp_path / "in").faults if fault.severity != "info")
+    assert "the master key of ledger 1 is not the one in" in fault.detail
+    lw.repair(tmp_path / "in", tmp_path / "out")
+    assert len(keys_of(tmp_path / "out")) == 2
+    lw.repair(tmp_path / "in", tmp_path / "with password", passwd=b"pw")
+    assert len(keys_of(tmp_path / "with password")) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_last_explicit_lac_of_a_journal_must_have_the_right_digest(tmp_path: Path) -> None:
+    """The bookie serves the one that it replays last, and with a wrong one a client cannot open the ledger."""
+    path, options = damaged("dmg_jbase", tmp_path), case("dmg_jbase").options
+    for file in (tmp_path / "in").rglob("*.txn"):
+        data = bytearray(file.read_bytes())
+        for row in lw.read(file, columns=["kind", "position"]).to_pylist():
+            if row["kind"] == "explicit_lac":
+                at = row["position"] + 12
+                assert int.from_bytes(data[at : at + 8], "big", signed=True) == EXPLICIT_LAC
+                data[at + 27] ^= 1
+        file.write_bytes(data)
+    report = lw.verify(path, as_system="4.18.0", **options)
+    assert not report.ok
+    assert report.system is not None
+    assert report.system["rows_lost"] > 0
+    lw.repair(path, tmp_path / "out", **options)
+    repaired = lw.verify(tmp_path / "out", as_system="4.18.0", **options)
+    assert repaired.ok
+    assert repaired.system is not None
+    assert repaired.system["rows_lost"] == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_index_file_with_an_incomplete_page_is_damaged_and_completed(tmp_path: Path) -> None:
+    """A bookie lists no entry of an incomplete page, although their locations are right."""
+    path, options, name = damaged("dmg_base", tmp_path), case("dmg_base").options, "ledger/current/0/0/0.idx"
+    index = tmp_path / "in" / name
+    healthy = index.read_bytes()
+    index.write_bytes(healthy[:2000])
+    report = lw.verify(path, as_system="4.18.0", **options)
+    assert [(file, fault.offset) for file, fault in report.faults if fault.severity == "error"] == [
+        (name, 1024)
+    ]
+    assert report.system is not None
+    assert report.system["rows_lost"] == 9
+    lw.repair(path, tmp_path / "out", **options)
+    assert (tmp_path / "out" / name).read_bytes() == healthy
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_index_files_of_another_page_size_are_not_changed(tmp_path: Path) -> None:
+    rows = [{"ledger_id": ledger, "entry_id": 0, "payload": b"x"} for ledger in range(3)]
+    lw.write(rows, tmp_path / "in", "bookkeeper.bookie", pageSize=4096)
+    report = lw.verify(tmp_path / "in")
+    assert report.ok
+    texts = [fault.detail for _, fault in report.faults if fault.severity == "warning"]
+    assert texts == ["no index file has complete pages of 8,192 bytes"]
+    assert not lw.verify(tmp_path / "in", pageSize=4096).faults
+    lw.repair(tmp_path / "in", tmp_path / "out")
+    for index in (tmp_path / "in").rglob("*.idx"):
+        assert (tmp_path / "out" / index.relative_to(tmp_path / "in")).read_bytes() == index.read_bytes()

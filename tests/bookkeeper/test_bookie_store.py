@@ -193,6 +193,9 @@ def test_configuration_file_names_the_directories(tmp_path: Path) -> None:
         ("jrn_pad_body_garbage", "the padding is not all zeros"),
         ("idx_version_negative", "version is -1, expected 0 or 1"),
         ("idx_state_bits", "of which only 0x1 is known"),
+        ("jrn_lac_flip", "the digest of the explicit last-add-confirmed is wrong"),
+        ("jrn_key_flip", "the master key of ledger 0 is damaged"),
+        ("idx_key_flip", "the master key of ledger 0 is damaged"),
     ],
 )
 def test_verify_reports_files_that_do_not_fit_each_other(name: str, text: str) -> None:

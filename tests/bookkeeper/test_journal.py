@@ -14,6 +14,7 @@ import pytest
 from golden_bookies import home, names
 
 import logwright as lw
+from logwright.codec.bookkeeper.formats.digest import SIZES, digest_of
 from logwright.codec.fault import UsageError
 from logwright.roundtrip.laws import (
     any_split,
@@ -258,3 +259,25 @@ def test_zeros_behind_a_damaged_padding_are_no_entry_of_an_assumed_type(digest_t
     after = specimen.with_bytes(bytes(damaged)).read()
     assert after.report.faults
     assert {*map(repr, after.table.to_pylist())} <= {*map(repr, before.to_pylist())}
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize(
+    ("kind", "password", "found"),
+    [("CRC32C", None, 1), ("CRC32", None, 1), ("HMAC", b"pw", 1), ("HMAC", None, 0), ("DUMMY", None, 0)],
+)
+def test_explicit_lac_with_a_wrong_digest_is_a_warning(
+    kind: str, password: bytes | None, found: int, tmp_path: Path
+) -> None:
+    """A client that gets it cannot open the ledger, but a later record may replace it. An HMAC is verified with the password only."""
+    numbers = (5).to_bytes(8, "big") + (3).to_bytes(8, "big")
+    right = numbers + digest_of(numbers, SIZES[kind], b"pw")
+    wrong = right[:15] + b"\x04" + right[16:]
+    rows = [{"ledger_id": 5, "kind": "explicit_lac", "data": data} for data in (right, wrong, right)]
+    path = tmp_path / "1.txn"
+    lw.write(rows, path, "bookkeeper.journal")
+    options = {} if password is None else {"passwd": password}
+    faults = [fault for file in lw.verify(path, **options)["files"] for fault in file["faults"]]
+    texts = [fault["detail"] for fault in faults if fault["severity"] == "warning"]
+    assert texts == ["the digest of the explicit last-add-confirmed is wrong"] * found
+    assert lw.read(path, **options).num_rows == 3

@@ -236,3 +236,26 @@ def test_repair_moves_logs_to_the_directory_of_their_ledgers(exchanged: bool, tm
     lw.repair(bookie, out, **known.options)
     assert lw.verify(out, **known.options).ok
     assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_master_key_in_a_database_becomes_that_of_the_other_ledgers(tmp_path: Path) -> None:
+    source, out = tmp_path / "bookie", tmp_path / "out"
+    lw.write(ROWS, source, "bookkeeper.bookie", ledgerStorageClass=DB)
+    folder = source / "ledger" / "current" / "ledgers"
+    stored = rocks.read_ledgers(open_listing(str(folder)), "")
+    right = stored[2].key
+    stored[2].key = bytes([right[0] ^ 1]) + right[1:]
+    stored[300].lac = bytes(20)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for name, data in rocks.written_ledgers(stored):
+        with (folder / name).open("ab") as file:
+            file.write(data)
+    texts = [fault.detail for _, fault in lw.verify(source).faults]
+    assert "the master key of ledger 2 is damaged" in texts
+    assert "the digest of the explicit last-add-confirmed is wrong" in texts
+    lw.repair(source, out)
+    repaired = rocks.read_ledgers(open_listing(str(out / "ledger" / "current" / "ledgers")), "")
+    assert {data.key for data in repaired.values()} == {right}
+    assert {data.lac for data in repaired.values()} == {None}

@@ -16,12 +16,14 @@ from logwright.codec.arrays import Bools, Int64s, among, groups
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches
 from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, read_map
-from logwright.codec.bookkeeper.formats.journal import MASTER_KEY
+from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, SLOT
+from logwright.codec.bookkeeper.formats.journal import EXPLICIT_LAC, IDS, MASTER_KEY, WRONG_LAC
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, IndexFile, opened
+from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, opened
 from logwright.codec.bookkeeper.startup.journal import Reader, first_record, version_of
 from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.keys import MasterKeys
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
@@ -40,6 +42,8 @@ Locations = dict[int, tuple[str, Int64s, Int64s]]
 _NOT_SERVED = "the bookie does not serve them"
 _NONE = np.empty(0, np.int64)
 NAME = "bookkeeper.bookie"
+_DATA = (MASTER_KEY, EXPLICIT_LAC)
+_KEY_OFFSET = 12
 _MOST = 20
 _SAMPLES = 3
 """Number of locations of a log that must agree on a shift."""
@@ -65,6 +69,10 @@ class BookieChecker:
         self._file: PlannedFile | None = None
         self._logs: dict[str, list[Int64s]] = {}
         self._journals: dict[str, JournalRecords] = {}
+        self._keys: dict[int, dict[bytes, tuple[str, int]]] = {}
+        """The different master keys of each ledger, each with a place that has it."""
+        self._lacs: dict[int, tuple[str, int, bytes]] = {}
+        """The explicit last-add-confirmed that the bookie replays last, by ledger, and its place."""
 
     def begin(self, file: PlannedFile) -> None:
         self._file = file
@@ -83,8 +91,27 @@ class BookieChecker:
             records.starts.update(start.tolist())
             records.end = int(end[-1])
             records.entries.append((ledger, entry, start[main]))
+            for i in np.flatnonzero(
+                (frames.header["frame_kind"] == MAIN) & np.isin(frames.header["entry_id"], _DATA)
+            ).tolist():
+                content = window.data[int(frames.start[i]) + IDS + 4 : int(frames.end[i])].tobytes()
+                self._note(
+                    int(frames.header["ledger_id"][i]),
+                    int(frames.header["entry_id"][i]),
+                    int(start[i]),
+                    content,
+                )
         elif self._file.name in self._logs:
             self._logs[self._file.name].append(np.stack((ledger, entry, start[main], end[main])))
+
+    def _note(self, ledger: int, kind: int, at: int, content: bytes) -> None:
+        """Note a master key, or an explicit last-add-confirmed that the bookie replays."""
+        assert self._file is not None
+        name = self._file.name
+        if kind == MASTER_KEY:
+            self._keys.setdefault(ledger, {}).setdefault(content, (name, at))
+        elif at >= self._tree.replayed.get(name, at + 1):
+            self._lacs[ledger] = name, at, content
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         yield from self._plan.missing
@@ -96,6 +123,8 @@ class BookieChecker:
         yield from self._conflicts(logs)
         yield from self._index(logs)
         yield from self._marks()
+        yield from self._replayed_lacs()
+        yield from self._damaged_keys()
 
     def _start(self) -> Iterator[tuple[str, Fault]]:
         """Check that a bookie starts: its cookies, its journals, and the index of the ledgers in them."""
@@ -227,13 +256,17 @@ class BookieChecker:
             known: set[int] = set()
             for place in self._tree.indexes:
                 try:
-                    known |= rocks.read_ledgers(self._listing, f"{place.prefix}{tree.LEDGERS}/").keys()
+                    ledgers = rocks.read_ledgers(self._listing, f"{place.prefix}{tree.LEDGERS}/")
+                    known |= ledgers.keys()
                     by_ledger = rocks.read_locations(self._listing, f"{place.prefix}{tree.LOCATIONS}/")
                     keys = rocks.long_keys(self._listing, f"{place.prefix}{tree.LEDGERS}/")
                 except JavaError as error:
                     text = f"the RocksDB index cannot be read: {error.message}"
                     yield "", _fault(text, "the bookie does not start", kind=Kind.PAYLOAD)
                     return None
+                for ledger, data in ledgers.items():
+                    self._keys.setdefault(ledger, {}).setdefault(data.key, ("", 0))
+                    yield from self._lac(ledger, "", data.lac, 0)
                 if keys:
                     text = f"ledger {keys[0]} has a key of 16 bytes in the database ledgers, as rebuild-db-ledgers-index writes it"
                     yield (
@@ -246,7 +279,11 @@ class BookieChecker:
                 yield "", _fault(text, "the bookie knows no ledger")
                 return out
             return {ledger: own for ledger, own in out.items() if ledger in known}
-        overlay = Overlay(self._listing)
+        overlay, page = Overlay(self._listing), self._tree.index_page
+        if page is None:
+            text = f"no index file has complete pages of {self._tree.options[tree.PAGE_SIZE.name]:,} bytes"
+            system = "a bookie with this page size lists no entry of an incomplete page. If it has another one, pass the option pageSize"
+            yield "", _fault(text, system, Severity.WARNING)
         for ledger, name in self._tree.index_files.items():
             file, failure = opened(overlay, name)
             if failure is not None:
@@ -255,21 +292,40 @@ class BookieChecker:
                 text = f"the header of the index file cannot be read: {failure.message or failure.name}"
                 yield name, _fault(text, system, size=min(1024, self._tree.sizes[name]), kind=kind)
             else:
-                yield from self._lac(ledger, name, file)
+                self._keys.setdefault(ledger, {}).setdefault(file.key or b"", (name, _KEY_OFFSET))
+                yield from self._lac(ledger, name, file.lac, LAC_OFFSET + len(file.key or b""))
             stored = file.stored()
             entries = np.flatnonzero(stored)
+            if page is not None and len(stored) * SLOT % page:
+                yield name, _partial_page(ledger, len(stored), page, entries)
             out[ledger] = name, entries, stored[entries]
         return out
 
-    def _lac(self, ledger: int, name: str, file: IndexFile) -> Iterator[tuple[str, Fault]]:
-        """Check the digest of the explicit last-add-confirmed in the header of an index file."""
-        lac = file.lac
+    def _lac(self, ledger: int, name: str, lac: bytes | None, at: int) -> Iterator[tuple[str, Fault]]:
+        """Check the digest of an explicit last-add-confirmed that the bookie serves."""
         password = None if self._passwords is None else self._passwords.of(ledger)
         if lac and not lac_matches(ledger, lac, len(lac) - LAC_SIZE, password):
-            at = LAC_OFFSET + len(file.key or b"")
-            text = "the digest of the explicit last-add-confirmed is wrong"
             system = f"a client cannot open ledger {ledger}"
-            yield name, _fault(text, system, at=at, size=len(lac), kind=Kind.PAYLOAD)
+            yield name, _fault(WRONG_LAC, system, at=at, size=len(lac) if name else 0, kind=Kind.PAYLOAD)
+
+    def _replayed_lacs(self) -> Iterator[tuple[str, Fault]]:
+        for ledger, (name, at, lac) in sorted(self._lacs.items()):
+            yield from self._lac(ledger, name, lac, at + IDS + 4)
+
+    def _damaged_keys(self) -> Iterator[tuple[str, Fault]]:
+        """Check that all copies of a master key are equal, and that none is that of other ledgers with one bit flipped."""
+        keys = MasterKeys(
+            {ledger: frozenset(places) for ledger, places in self._keys.items()}, self._passwords
+        )
+        for ledger in keys.conflicts():
+            places, right = self._keys[ledger], keys.right(ledger)
+            name, at = next(place for key, place in places.items() if any(key) and key != right)
+            text = f"the master key of ledger {ledger} is damaged"
+            if right is None:
+                others = sorted({file for file, _ in places.values()} - {name}) or [name]
+                text = f"the master key of ledger {ledger} is not the one in {others[0]}"
+            system = "a client may not be able to recover the ledger or to add to it: BookieUnauthorizedAccessException"
+            yield name, _fault(text, system, Severity.WARNING, at, kind=Kind.PAYLOAD)
 
     def _resolve(
         self, log: Int64s | None, ledger: int, entries: Int64s, places: Int64s, shifts: list[int]
@@ -394,6 +450,18 @@ class BookieChecker:
             "the bookie reads a wrong length there: it does not start, or replays nothing of this journal"
         )
         yield name, Fault(NAME, min(offset, size), 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _partial_page(ledger: int, slots: int, page: int, entries: Int64s) -> Fault:
+    """Return the fault of an index file whose last page is not complete. A bookie lists no entry of that page."""
+    size = slots * SLOT % page
+    lost = entries[entries >= slots - size // SLOT]
+    text = f"the last page of locations has {count(size, 'byte')}, expected {page:,}"
+    at = HEADER_SIZE + slots * SLOT - size
+    if not len(lost):
+        return _fault(text, "the bookie ignores it", Severity.WARNING, at, size, kind=Kind.TRUNCATED)
+    bounds = entry_range(ledger, lost[0], lost[-1])
+    return _fault(text, _NOT_SERVED, at=at, size=size, kind=Kind.TRUNCATED, lost=bounds)
 
 
 def _fault(

@@ -18,10 +18,12 @@ import pyarrow as pa
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
+    LAC_SIZE,
     MISMATCH,
     UNKNOWN,
     Digests,
     Entries,
+    lac_matches,
     matched_sizes,
     matching_digest,
 )
@@ -92,6 +94,8 @@ _STRANGER = (
     "digest mismatch, or an HMAC of a ledger without an index and without a master key in these journals: verify all directories of the "
     "bookie together, or pass the option passwd (--passwd env:NAME or --passwd file:PATH)"
 )
+WRONG_LAC = "the digest of the explicit last-add-confirmed is wrong"
+_UNOPENED = "a client cannot open the ledger, unless a later record replaces this one"
 _META = -3
 """Stands for the size of a digest if the record is not an entry."""
 _START = struct.Struct(">iqqqq")
@@ -276,9 +280,17 @@ class Journal(DigestedCodec):
             i = int(next_nonzero(window.data, starts, padding.end, i + 1))
 
     def findings(self, part: Part, context: JournalContext) -> Sequence[Fault]:
-        """Report records of a kind that the version of the file does not have: a bookie does not start with them."""
+        """Report records of a kind that the version of the file does not have, with which a bookie does not start, and those of an explicit
+        last-add-confirmed with a wrong digest."""
         kinds = part.head["entry_id"]
         faults: list[Fault] = []
+        for i in np.flatnonzero(kinds == EXPLICIT_LAC).tolist():
+            ledger = int(part.head["ledger_id"][i])
+            lac = part.data[int(part.start[i]) + IDS + 4 : int(part.end[i])].tobytes()
+            if not lac_matches(ledger, lac, len(lac) - LAC_SIZE, context.digests.password(ledger)):
+                text = WRONG_LAC
+                fault = self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, _UNOPENED)
+                faults.append(replace(fault, rows_lost=0))
         for code, first in FIRST_VERSIONS.items():
             if context.version >= first or not (places := np.flatnonzero(kinds == code)).size:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from logwright.codec.arrays import Int64s
@@ -37,10 +38,13 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
     return [log_header(stop, len(sizes)), *pieces, map_bytes(sizes)]
 
 
-def repaired_journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
-    """Return a journal with the records `records` of another one."""
+def repaired_journal(file: SurveyedFile, records: Int64s, replaced: Mapping[int, bytes]) -> list[Extent]:
+    """Return a journal with the records `records` of another one, some of which are replaced."""
     pieces: list[Extent] = [journal.NEW_HEADER]
     for i in records.tolist():
+        if i in replaced:
+            pieces.append(replaced[i])
+            continue
         frame = Copy(file.name, int(file.start[i]), int(file.end[i]))
         last = pieces[-1]
         if isinstance(last, Copy) and last.stop == frame.start:

@@ -19,9 +19,9 @@ from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, merged
 from logwright.codec.bookkeeper.formats import cookie, digest, journal, smallfiles
-from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches, master_key
+from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, read_map
-from logwright.codec.bookkeeper.formats.index import FENCED, NEWEST, FileInfo
+from logwright.codec.bookkeeper.formats.index import FENCED, NEWEST, SLOT, FileInfo
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
     Databases,
@@ -271,21 +271,21 @@ class RepairedBookie(RepairPlan):
         kept: dict[int, SurveyedFile] = {}
         last = max((number for number, _ in self.survey.journals[i]), default=0)
         for number, file in self.survey.journals[i]:
-            conflicts = self._conflicting_keys(file, keys)
+            conflicts = self._damaged_records(file, keys)
+            right = {at: record for at, (_, record) in conflicts.items() if record}
             complete = self.survey.replays(file, 0, self.options["Xmx"])
             if complete and not conflicts and not file.bad:
                 kept[number] = file
                 continue
             self.replaced.add(file.name)
             self.cut += file.removed
-            good = np.setdiff1d(np.arange(len(file.entry)), conflicts)
-            for at in conflicts:
+            good = np.setdiff1d(np.arange(len(file.entry)), list(conflicts.keys() - right.keys()))
+            for at, (why, _) in conflicts.items():
                 size = int(file.end[at] - file.start[at])
-                why = "it is a second master key of the ledger"
                 self.cut.append(Removed(file.name, int(file.start[at]), size, why, rows_lost=0))
             if len(good):
                 kept[number] = file
-                self.made_files[file.name] = repaired_journal(file, good)
+                self.made_files[file.name] = repaired_journal(file, good, right)
             elif kept and number < last:
                 # Without the file a journal would be missing between two others.
                 kept[number] = file
@@ -331,14 +331,21 @@ class RepairedBookie(RepairPlan):
         )
         return (min(kept), 0) if kept else (0, 0)
 
-    def _conflicting_keys(self, file: SurveyedFile, keys: dict[int, bytes]) -> list[int]:
-        """Return the records with another master key than the first one of their ledger."""
-        out = []
-        for i in np.flatnonzero(file.entry == journal.MASTER_KEY).tolist():
-            at = int(file.start[i]) + 24
-            key = self.listing.read(file.name, at, int(file.end[i]) - at)
-            if keys.setdefault(int(file.ledger[i]), key) != key:
-                out.append(i)
+    def _damaged_records(self, file: SurveyedFile, keys: dict[int, bytes]) -> dict[int, tuple[str, bytes]]:
+        """Return the records of a wrong master key or of an explicit last-add-confirmed with a wrong digest: the reason, and the right record
+        if it is known. If it is unknown which key of a ledger is right, the first one counts."""
+        out: dict[int, tuple[str, bytes]] = {}
+        for i in np.flatnonzero(file.entry < 0).tolist():
+            ledger, at = int(file.ledger[i]), int(file.start[i]) + 24
+            data = self.listing.read(file.name, at, max(int(file.end[i]) - at, 0))
+            if file.entry[i] == journal.MASTER_KEY:
+                right = self.survey.keys.right(ledger)
+                if right is not None and data != right:
+                    out[i] = "the master key is damaged", journal.special_record(ledger, "master_key", right)
+                elif keys.setdefault(ledger, data) != data:
+                    out[i] = "it is a second master key of the ledger", b""
+            elif file.entry[i] == journal.EXPLICIT_LAC and not self.survey.is_lac(ledger, data):
+                out[i] = journal.WRONG_LAC, b""
         return out
 
     # Entries from elsewhere
@@ -447,6 +454,10 @@ class RepairedBookie(RepairPlan):
                 self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
         self._note_fenced()
 
+    def _is_damaged_key(self, ledger: int, state: LedgerState) -> bool:
+        right = self.survey.keys.right(ledger)
+        return right is not None and state.header_key not in (b"", right)
+
     def _note_fenced(self) -> None:
         if self.fenced:
             shown = ", ".join(map(str, sorted(self.fenced)[:_NAMED]))
@@ -463,15 +474,20 @@ class RepairedBookie(RepairPlan):
         name = self.tree.index_files.get(ledger)
         stored, stored_locations = self.survey.index.get(ledger, (np.empty(0, np.int64),) * 2)
         good = are_located(ledger, stored, stored_locations, in_logs)
-        password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
         lac, header_lac = (
-            buffer if buffer and lac_matches(ledger, buffer, len(buffer) - LAC_SIZE, password) else b""
+            buffer if buffer and self.survey.is_lac(ledger, buffer) else b""
             for buffer in (state.lac, state.header_lac)
         )
-        headed = state.headed and header_lac == (state.header_lac or b"")
+        headed = (
+            state.headed
+            and header_lac == (state.header_lac or b"")
+            and not self._is_damaged_key(ledger, state)
+        )
         page = self.options["pageSize"]
         if name is not None and headed and good.all():
-            full = (self.sizes[name] - START) % 8 == 0 and self.sizes[name] > START
+            full = (self.sizes[name] - START) % (self.tree.index_page or SLOT) == 0 and self.sizes[
+                name
+            ] > START
             if full and not len(np.setdiff1d(entries, stored)):
                 return
         if name is None and not len(entries) and (ledger not in self.unkeyed or not self._key(ledger)):
@@ -502,13 +518,22 @@ class RepairedBookie(RepairPlan):
             index = self._locations_in(database.place.prefix)
             seen = {*index.ledgers(), *self.survey.ledgers}
             known = set(database.ledgers)
-            if complete_ledgers(database, seen, self._key, count):
+            corrected = [self._correct(ledger, data) for ledger, data in database.ledgers.items()]
+            if complete_ledgers(database, seen, self._key, count) or any(corrected):
                 self.fenced |= database.ledgers.keys() - known
                 self._put_database(database.folder(tree.LEDGERS), rocks.written_ledgers(database.ledgers))
             locations, differs = true_locations(database, index)
             if differs and (locations or database.locations):
                 self._put_database(database.folder(tree.LOCATIONS), rocks.written_locations(locations))
         self._note_fenced()
+
+    def _correct(self, ledger: int, data: rocks.LedgerData) -> bool:
+        """Correct a damaged master key and remove a wrong explicit last-add-confirmed, and return whether there was one."""
+        right = self.survey.keys.right(ledger) if any(data.key) else None
+        key, lac = data.key, data.lac
+        data.key = right or key
+        data.lac = lac if lac and self.survey.is_lac(ledger, lac) else None
+        return (data.key, data.lac or b"") != (key, lac or b"")
 
     def _locations_in(self, prefix: str) -> LocationIndex:
         """Return the locations of all entries in the logs of a directory."""

@@ -17,6 +17,7 @@ from logwright.codec.bookkeeper.startup import journal as system_journal
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.bookkeeper.startup.index_file import opened
 from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.keys import MasterKeys
 from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Removed
@@ -141,13 +142,14 @@ def _columns(part: Part) -> tuple[Int64s, ...]:
 
 @dataclass
 class LedgerState:
-    """The state of a ledger by its index and the journals. `headed`: its index file has a readable header; `header_lac`: the explicit
-    last-add-confirmed in it, which one of a journal replaces in `lac`."""
+    """The state of a ledger by its index and the journals. `headed`: its index file has a readable header; `header_key` and `header_lac`:
+    the master key and the explicit last-add-confirmed in it, which those of a journal replace in `key` and `lac`."""
 
     key: bytes | None = None
     fenced: bool = False
     lac: bytes | None = None
     headed: bool = False
+    header_key: bytes = b""
     header_lac: bytes | None = None
 
 
@@ -170,6 +172,7 @@ class Survey:
             ]
             for place in self.tree.journals
         ]
+        self.passwords = own["passwd"]
         self.ledgers: dict[int, LedgerState] = {}
         self.index: dict[int, tuple[Int64s, Int64s]] = {}
         """The entries and locations in the index file of each ledger."""
@@ -177,6 +180,10 @@ class Survey:
         """The databases of DbLedgerStorage. The list is empty without the package rocksdict."""
         self._read_index()
         self._read_records()
+        known = {ledger: known_by_bookie.master_keys(ledger) for ledger in self.ledgers}
+        self.keys = MasterKeys(known, self.passwords)
+        for ledger, state in self.ledgers.items():
+            state.key = self.keys.right(ledger) or state.key
 
     def _read_index(self) -> None:
         if self.tree.storage == tree.DB:
@@ -194,6 +201,7 @@ class Survey:
             if error is None:
                 state.key, state.fenced, state.headed = file.key, file.fenced(), True
                 state.lac = state.header_lac = file.lac
+                state.header_key = file.key or b""
             stored = file.stored()
             entries = np.flatnonzero(stored)
             self.index[ledger] = entries, stored[entries]
@@ -214,8 +222,13 @@ class Survey:
                     if kind == journal.MASTER_KEY and ledger not in keyed:
                         keyed.add(ledger)
                         state.key = data
-                    elif kind == journal.EXPLICIT_LAC:
+                    elif kind == journal.EXPLICIT_LAC and self.is_lac(ledger, data):
                         state.lac = data
+
+    def is_lac(self, ledger: int, data: bytes) -> bool:
+        """Return whether an explicit last-add-confirmed has the right digest, as far as that can be checked."""
+        password = None if self.passwords is None else self.passwords.of(ledger)
+        return digest.lac_matches(ledger, data, len(data) - digest.LAC_SIZE, password)
 
     def end_at_damage(self) -> None:
         """Let each entry log, and the journals of each directory, end before their first damage."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from logwright.codec.bookkeeper.formats.index import HEADER_SIZE
 from logwright.codec.bookkeeper.startup import cookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.fault import LogwrightError
@@ -369,6 +370,14 @@ class Tree:
         """Return the journals of a directory by id."""
         journals = [(journal_id(file), f"{place.prefix}{file}") for file in self.files(place)]
         return sorted((identity, name) for identity, name in journals if identity is not None)
+
+    @cached_property
+    def index_page(self) -> int | None:
+        """The page size of the index files: that of the options; None if no index file has complete pages of this size."""
+        page: int = self.options[PAGE_SIZE.name]
+        sizes = [self.sizes[name] - HEADER_SIZE for name in self.index_files.values()]
+        paged = [size for size in sizes if size > 0]
+        return page if not paged or any(size % page == 0 for size in paged) else None
 
     @cached_property
     def index_files(self) -> dict[int, str]:
