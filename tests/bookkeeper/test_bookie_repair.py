@@ -744,3 +744,26 @@ def test_index_files_of_another_page_size_are_not_changed(tmp_path: Path) -> Non
     lw.repair(tmp_path / "in", tmp_path / "out")
     for index in (tmp_path / "in").rglob("*.idx"):
         assert (tmp_path / "out" / index.relative_to(tmp_path / "in")).read_bytes() == index.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_entry_that_its_ledger_id_hides_is_damage_and_becomes_a_filler(tmp_path: Path) -> None:
+    """Every reader skips a frame of ledger -1."""
+    path, options, name = damaged("dmg_base", tmp_path), case("dmg_base").options, "ledger/current/0.log"
+    log = tmp_path / "in" / name
+    at = lw.read(log, columns=["position"], **_password(options))["position"].to_pylist()[1]
+    data = bytearray(log.read_bytes())
+    data[at + 4 : at + 12] = b"\xff" * 8
+    log.write_bytes(data)
+    with pytest.raises(DamageError, match="a frame of ledger -1 has the content of entry"):
+        lw.read(path, **_password(options))
+    errors = {
+        (file, fault.offset) for file, fault in lw.verify(path, **options).faults if fault.severity == "error"
+    }
+    assert (name, at) in errors
+    for journal in (tmp_path / "in").rglob("*.txn"):
+        journal.unlink()
+    lw.repair(path, tmp_path / "out", **options)
+    assert lw.verify(tmp_path / "out", **options).ok
+    rows = lw.read(tmp_path / "out" / name, **_password(options))
+    assert len(rows) == len(lw.read(case("dmg_base").path / name, **_password(options))) - 1

@@ -105,6 +105,10 @@ def survey_file(
                 out.removed.append(Removed.damaged(name, item.fault_if_removed(codec, context), copy))
             continue
         window, frames = item.window, item.frames
+        for fault in item.faults:
+            if fault.severity is Severity.ERROR:
+                out.bad.append((fault.offset, fault.offset + fault.length))
+                out.removed.append(Removed.damaged(name, fault, copy))
         ends.append(frames.end + window.offset)
         out.header = out.header or bool((frames.header["frame_kind"] == HEADER).any())
         part = Part.main(window, frames)

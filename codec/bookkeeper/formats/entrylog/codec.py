@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
-from logwright.codec.bookkeeper.formats.digest import MISMATCH, UNKNOWN, Digests, Entries, matched_sizes
+from logwright.codec.bookkeeper.formats.digest import HMAC, MISMATCH, UNKNOWN, Digests, Entries, matched_sizes
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST
 from logwright.codec.bookkeeper.formats.entrylog.layout import (
     BLOCK,
@@ -59,6 +59,8 @@ from logwright.codec.window import Chunk, Frames, Window
 _SERVED = "the bookie serves it; clients refuse it"
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
 _UNDAMAGED = 1 << 62
+_FIELDS, _LEAST = 24, 36
+"""The sizes of the fields of an entry after its ledger id, and of the frame of an empty entry without a digest."""
 _PLANNED = 1 << 15
 """Rows of which the sizes are computed at a time."""
 _NEAR, _STRIPE = 1 << 12, 1 << 7
@@ -148,6 +150,8 @@ class EntryLog(DigestedCodec):
             context.first_damage = min(context.first_damage, context.damaged)
         if check and not window.offset + at and len(frames):
             frames.faults = [*frames.faults, *self._header_faults(context)]
+        if check and len(frames):
+            frames.faults = [*frames.faults, *_hidden_entries(window, frames)]
         return frames
 
     def is_independent(self, context: EntryLogContext) -> bool:
@@ -313,6 +317,23 @@ class EntryLog(DigestedCodec):
     def closing(self, at: int, context: EntryLogContext) -> Iterator[Chunk]:
         if context.map is not None and context.map.sizes:
             yield map_bytes(context.map.sizes)
+
+
+def _hidden_entries(window: Window, frames: Frames) -> Iterator[Fault]:
+    """Yield a fault for each frame of ledger -1 that has the other fields of an entry: every reader skips it. Fillers are empty."""
+    for i in np.flatnonzero(frames.header["frame_kind"] == MARKER_KIND).tolist():
+        at, size = int(frames.start[i]), int(frames.end[i] - frames.start[i])
+        fields = window.data[at + 12 : at + SPECIFICATION.struct.head_size].tobytes()
+        entry, confirmed, length = (int.from_bytes(fields[k : k + 8], "big", signed=True) for k in (0, 8, 16))
+        if (
+            len(fields) == _FIELDS
+            and any(fields)
+            and -1 <= confirmed <= entry
+            and 0 <= size - _LEAST <= length + HMAC
+        ):
+            text = f"a frame of ledger {INVALID_LEDGER} has the content of entry {entry}: its ledger id is damaged"
+            system = "the bookie skips it, and refuses the entry"
+            yield Fault(NAME, window.offset + at, size, Kind.PAYLOAD, text, Severity.ERROR, system, 1)
 
 
 def _is_map(part: Part) -> Bools:
