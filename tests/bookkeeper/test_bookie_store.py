@@ -410,7 +410,7 @@ def test_log_that_ends_before_locations_of_the_index_is_an_error_of_a_read(tmp_p
     known, path = case("dmg_base"), copied("dmg_base", tmp_path)
     log = path / "ledger/current/0.log"
     log.write_bytes(log.read_bytes()[:1024])
-    with pytest.raises(lw.DamageError, match="the log ends before locations in the index"):
+    with pytest.raises(lw.DamageError, match="the log ends before the end of entries in the index"):
         lw.read(path, passwd=known.passwords)
 
 
@@ -470,3 +470,19 @@ def test_bookie_whose_directories_are_all_empty_starts_as_a_new_one(tmp_path: Pa
     report = lw.verify(tmp_path / "bookie", "bookkeeper.bookie")
     assert report.ok
     assert not report.frames
+
+
+@pytest.mark.parametrize("left", [0, 10, 40])
+@pytest.mark.filterwarnings("ignore")
+def test_read_reports_a_single_entry_that_the_end_of_its_log_cuts(left: int, tmp_path: Path) -> None:
+    """An entry log is flushed before the index, so a location whose entry is not complete is a proof, unlike a torn entry without one."""
+    rows = [{"ledger_id": 1, "entry_id": entry, "payload": b"x" * 50} for entry in range(3)]
+    lw.write(rows, tmp_path / "bookie", "bookkeeper.bookie")
+    (log,) = (tmp_path / "bookie").rglob("0.log")
+    end = lw.read(log, columns=["position"])["position"].to_pylist()[-1] + left
+    log.write_bytes(log.read_bytes()[:end])
+    with pytest.raises(lw.DamageError, match="of 1 entry, the first is entry 2 of ledger 1"):
+        lw.read(tmp_path / "bookie")
+    (index,) = (tmp_path / "bookie").rglob("*.idx")
+    index.unlink()
+    assert len(lw.read(log)) == 2

@@ -31,6 +31,8 @@ _END = 64 << 10
 """Bytes at each end of an index file that are read."""
 _MOST_BYTES = 4 << 20
 """The size of the largest RocksDB database that is read although the directory has entry logs."""
+_HEAD = 20
+"""Bytes of the size and the ids of an entry."""
 _AGREE = 3
 """Number of locations that prove what a single damaged one does not."""
 
@@ -46,21 +48,43 @@ def missing_entries(bookie: Tree, options: Options) -> Iterator[tuple[str, Fault
     if not bookie.ledgers:
         return
     unresolved: dict[tuple[str, int, str], list[Location]] = {}
+    last: dict[tuple[str, int, str], Location] = {}
+    """The last entry of each log by the index."""
     for places, ledger, entries, locations in _indexes(bookie):
         for number in np.unique(locations >> 32).tolist():
             names = (f"{place.prefix}{number:x}.log" for place in places)
             name = next((name for name in names if name in bookie.sizes), "")
+            inside = (locations >> 32 == number) & ((locations & 0xFFFFFFFF) - 4 <= bookie.sizes.get(name, 0))
+            if name and inside.any():
+                key, i = (places[0].prefix, number, name), int(np.argmax(np.where(inside, locations, -1)))
+                entry = ledger, int(entries[i]), int(locations[i])
+                last[key] = max(last.get(key, entry), entry, key=lambda location: location[2])
             outside = (locations >> 32 == number) & ((locations & 0xFFFFFFFF) >= bookie.sizes.get(name, 0))
             if outside.any():
                 pairs = zip(entries[outside].tolist(), locations[outside].tolist(), strict=True)
                 log = unresolved.setdefault((places[0].prefix, number, name), [])
                 log += [(ledger, entry, location) for entry, location in pairs]
+    torn = {key: location for key, location in last.items() if _is_torn(bookie, key[2], location)}
+    for key, location in torn.items():
+        unresolved[key] = list(dict.fromkeys([location, *unresolved.get(key, ())]))
     replayed = _replayed(bookie, options) if unresolved else set()
     for (prefix, number, name), outside_log in sorted(unresolved.items()):
         lost = [location for location in outside_log if location[:2] not in replayed]
         allocated = not name and 0 <= number <= _newest(bookie, prefix)
-        if len(lost) >= (1 if allocated else _AGREE):
+        if len(lost) >= (1 if allocated or torn.get((prefix, number, name)) in lost else _AGREE):
             yield name, _fault(f"{number & (1 << 64) - 1:x}.log", name, lost)
+
+
+def _is_torn(bookie: Tree, name: str, last: Location) -> bool:
+    """Return whether a log ends inside the entry at a location, which is the last one in the index, or at its start."""
+    ledger, entry, location = last
+    at, size = (location & 0xFFFFFFFF) - 4, bookie.sizes[name]
+    if not 0 <= at <= size:
+        return False
+    head = bookie.listing.read(name, at, min(_HEAD, size - at))
+    bounds = (0, 4), (4, 12), (12, _HEAD)
+    length, *ids = (int.from_bytes(head[start:stop], "big", signed=True) for start, stop in bounds)
+    return len(head) < _HEAD or (ids == [ledger, entry] and at + 4 + length > size)
 
 
 def _fault(log: str, name: str, lost: Sequence[Location]) -> Fault:
@@ -68,7 +92,7 @@ def _fault(log: str, name: str, lost: Sequence[Location]) -> Fault:
     entries, first = count(len(lost), "entry"), f"the first is entry {entry} of ledger {ledger}"
     text = f"entry log {log} is missing; the index has {entries} in it, {first}"
     if name:
-        text = f"the log ends before locations in the index: of {entries}, {first} at {location & 0xFFFFFFFF}"
+        text = f"the log ends before the end of entries in the index: of {entries}, {first} at {location & 0xFFFFFFFF}"
     return Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not serve them")
 
 
