@@ -315,6 +315,7 @@ def task_of(target: DirectoryTarget, part: Part) -> Task:
         part.bounds,
         target.sizes.get(part.file),
         corrections=directory.corrections.get(part.file, ()),
+        leftover=part.leftover,
         rest=part.rest,
     )
 

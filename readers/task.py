@@ -94,6 +94,7 @@ class Task:
     source: Source | None = None
     corrections: Sequence[Fix] = ()
     """Flipped bits that are corrected as the file is read."""
+    leftover: bool = False
     rest: bytes = b""
     """See `codec.store.view.Part`."""
 
@@ -131,6 +132,7 @@ class Task:
             return
         codec = registry.get(self.codec)
         source = self.open()
+        mode = Mode.DROPMALFORMED if self.leftover and options.mode is Mode.FAILFAST else options.mode
         try:
             yield from (FrameStream if columns is None else FileStream)(
                 source,
@@ -141,12 +143,14 @@ class Task:
                 report=report.file(self.file, self.codec),
                 start=self.start,
                 stop=self.stop,
-                mode=options.mode,
+                mode=mode,
                 filter=options.filter,
                 limit=options.limit,
                 prefetcher=prefetcher,
                 **settings,
             )
+            if self.leftover:
+                report.file(self.file, self.codec).lower()
         finally:
             if self.source is None:
                 source.close()

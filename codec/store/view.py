@@ -29,6 +29,8 @@ class Part:
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """The smallest and largest value that a column can have in it, both inclusive, None without a bound: a filter
     skips the part without opening the file. `{"offset": (0, 4182)}`; times as integers, as they are in Arrow."""
+    leftover: bool = False
+    """Whether the system does not use the file: damage in it is a note."""
     rest: bytes = b""
     """The end of the part's only frame, if the file ends before it: it is in another file."""
     faults: Sequence[tuple[str, Fault]] = ()

@@ -464,3 +464,39 @@ def test_dump_inspect_and_verify_accept_a_directory(
     assert "MANIFEST-000011" in run(capsys, "inspect", path)
     assert "ok" in run(capsys, "verify", path)
     assert "view history" in run(capsys, "codecs", "leveldb.db")
+
+
+def flushed_log(tmp_path: Path) -> Path:
+    """Write a database that crashed after it had flushed a log to table 12 and before an edit named the table."""
+    ops = [Op(b"k%02d" % i, 20 + i, b"v" * 100) for i in range(30)]
+    database = Database(tables=[(1, 6, [Op(b"a", 5)])], logs={10: ops}, leftover={12: ops})
+    return database.write(tmp_path / "db")
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+def test_table_of_a_damaged_log_is_kept_although_no_manifest_names_it(tmp_path: Path) -> None:
+    """LevelDB would delete it and lose what the log has lost."""
+    path = flushed_log(tmp_path)
+    healthy = pairs(lw.read(path))
+    assert roles(path)["000012.ldb"] == "leftover"
+    log = path / "000010.log"
+    data = bytearray(log.read_bytes())
+    data[1000] ^= 1
+    log.write_bytes(data)
+    assert roles(path)["000012.ldb"] == "primary"
+    with pytest.raises(DamageError, match="no log in use has all of them"):
+        lw.read(path)
+    lw.repair(path, tmp_path / "out")
+    assert pairs(lw.read(tmp_path / "out")) == healthy
+    assert lw.verify(tmp_path / "out", as_system=True).ok
+
+
+@pytest.mark.parametrize("size", [0, 1000, -20])
+def test_damage_of_a_file_that_the_database_does_not_use_is_no_error(size: int, tmp_path: Path) -> None:
+    """A crash leaves a part of a table. A view that shows unused files too reads what is there."""
+    path = flushed_log(tmp_path)
+    table = path / "000012.ldb"
+    table.write_bytes(table.read_bytes()[:size])
+    assert lw.verify(path).ok
+    for mode in ("FAILFAST", "DROPMALFORMED"):
+        assert lw.read(path, view="history", mode=mode, filter="state != 'unreferenced'").num_rows == 31

@@ -377,10 +377,10 @@ class _Planner:
         assert kind is not None
         text = (
             f"it has sequence numbers up to {self.newer[name]}, but the manifest, which does not use this file, ends at "
-            f"{self.version.last_sequence or 0}, and no log in use has them: "
+            f"{self.version.last_sequence or 0}, and no log in use has all of them: "
         )
         if kind is file.type:
-            text += "the manifest is older than the file, or another database's"
+            text += "a log is damaged, or the manifest is older than the file or another database's"
         else:
             text += f"it is {KINDS[kind]} under another name"
         system = "LevelDB deletes the file when it opens the database"

@@ -109,8 +109,9 @@ def _part(file: PlannedFile, comparator: str, bounds: tuple[bytes, bytes] | None
     if bounds is None and comparator == BYTEWISE:
         bounds = file.hints.get("bounds")
     return Part(
-        file.name, file.codec or "", "rows", file.hints, bounds={} if bounds is None else {KEY: bounds}
-    )
+        file.name, file.codec or "", "rows", file.hints, bounds={} if bounds is None else {KEY: bounds},
+        leftover=file.role is Role.LEFTOVER,
+    )  # fmt: skip
 
 
 def _logs(plan: Plan) -> Run:
