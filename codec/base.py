@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from logwright.codec.arrays import Bytes
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.capability import FileCapabilities
 from logwright.codec.deferred import compute as pc
 from logwright.codec.deferred import deferred
@@ -108,7 +108,7 @@ class Codec(ABC):
     sequential: bool = False
     """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
     ordered: str | None = None
-    """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any."""
+    """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any. See `follow`."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """Formatters of the system's own numbers in `Fault.lost` that are not printed in decimal: {"zxid": hex} for "first_zxid"."""
 
@@ -193,6 +193,10 @@ class Codec(ABC):
         Times are integers, as in Arrow. Null matches no comparison, so bounds ignore it.
         """
         return None, None
+
+    def follow(self, values: Int64s) -> bool:
+        """Return whether frames with these values of `ordered` are in order and, if the format shows it, complete."""
+        return bool((values[1:] > values[:-1]).all())
 
     def is_independent(self, context: Any) -> bool:
         """Return whether the frames of the last scan are read alike by a task that does not know those before them."""

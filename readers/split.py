@@ -5,7 +5,8 @@ around an offset, since a value may contain complete frames with valid checksums
 what counts as a frame after damage depends on the sound frames before it. To verify all would mean reading the whole file; this is done if
 the chain of lengths breaks.
 
-A file whose frames are out of order is not divided, because a frame may then depend on those before it.
+A file whose frames are out of order, or of which some seem to be missing, is not divided, because a frame may then depend on those before
+it.
 """
 
 from __future__ import annotations
@@ -63,22 +64,22 @@ def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tu
 
 
 class _Order:
-    """Checks by their headers that frames are in order."""
+    """Checks by their headers that frames follow each other."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec, self.kept = codec, True
-        self._highest: int | None = None
+        self._last = np.empty(0, np.int64)
 
     def watch(self, frames_found: Iterable[tuple[Int64s, Frames | None]]) -> Iterator[Int64s]:
         for starts, frames in frames_found:
             yield starts
             if self.codec.ordered is None or frames is None:
                 continue
-            low, high = self.codec.frame_bounds(frames, self.codec.ordered)
-            if (low[1:] <= high[:-1]).any() or (self._highest is not None and low[0] <= self._highest):
+            values, _ = self.codec.frame_bounds(frames, self.codec.ordered)
+            if not self.codec.follow(np.concatenate((self._last, values))):
                 self.kept = False
                 return
-            self._highest = int(high[-1])
+            self._last = values[-1:]
 
 
 def cut(

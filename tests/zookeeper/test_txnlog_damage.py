@@ -15,6 +15,7 @@ from logwright.codec.zookeeper.formats.txnlog import layout as txns
 from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.codec.zookeeper.formats.txnlog.codec import CODEC
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
+from logwright.roundtrip.laws import any_split
 
 # Past damage
 
@@ -226,3 +227,19 @@ def test_records_inside_a_wrong_length_are_salvaged(covered: int) -> None:
         fault.detail == f"the record's length is {wrong}, but its checksum matches {len(parts[1]) - 13} bytes"
     )
     assert specimen.read(columns="zxid").table["zxid"].to_pylist() == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("first", [45, 60, 5000, 3 << 32 | 7])
+def test_parts_of_a_log_with_records_of_another_between_damage_give_the_same_rows(first: int) -> None:
+    """Whether these records count depends on what precedes them, so the log is not divided."""
+    own = [record_of(payload_of(zxid)) for zxid in range(10, 40)]
+    others = [record_of(payload_of(zxid)) for zxid in range(first, first + 30)]
+    data = log_of() + b"".join([*own, *others, *own[-1:]])
+    start, end = 16 + 49 * len(own), 16 + 49 * (len(own) + len(others))
+    for before, after in ((start - 20, end + 20), (start + 3, len(data) - 1), (start + 3, end - 20)):
+        broken = with_damage(with_damage(data, before, b"\x80"), after, b"\x99")
+        sizes = [len(broken) // parts + 1 for parts in (2, 3, 5, 9)]
+        verdict = any_split(broken, CODEC, sizes=sizes, name="log.a")
+        assert verdict, verdict
+    whole = log_of() + b"".join(own)
+    assert len(specimen_of(whole, "log.a").stretches(len(whole) // 3)) > 2

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address, plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers, slices
 from logwright.codec.explain import Focus, Node
@@ -263,6 +264,14 @@ class TxnLog(Codec):
             return None, None
         values = np.ascontiguousarray(frames.header[column])
         return values, values
+
+    def follow(self, values: Int64s) -> bool:
+        # Each zxid of an epoch is one transaction, from 1 on. The file header has the smallest value.
+        before, after = values[:-1], values[1:]
+        starts = (before == np.iinfo(np.int64).min) | (
+            (after >> 32 > before >> 32) & (after & 0xFFFFFFFF <= 1)
+        )
+        return bool((starts | (after == before + 1)).all())
 
     # Tables
 
