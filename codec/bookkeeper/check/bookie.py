@@ -294,6 +294,8 @@ class BookieChecker:
             else:
                 self._keys.setdefault(ledger, {}).setdefault(file.key or b"", (name, _KEY_OFFSET))
                 yield from self._lac(ledger, name, file.lac, LAC_OFFSET + len(file.key or b""))
+            if not file.readable:
+                continue  # reported by the codec
             stored = file.stored()
             entries = np.flatnonzero(stored)
             if page is not None and len(stored) * SLOT % page:
@@ -354,7 +356,8 @@ class BookieChecker:
         for name, (ledger, entry, _, _) in logs.items():
             for number, own in groups(ledger):
                 if number not in locations:
-                    unknown.setdefault(number, name)
+                    if number not in self._tree.index_files:
+                        unknown.setdefault(number, name)
                     continue
                 ids, (file, entries, _) = entry[own], locations[number]
                 missing = ids[~among(ids, entries)]

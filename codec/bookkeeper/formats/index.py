@@ -182,6 +182,11 @@ def locations_of(data: Buffer) -> Int64s:
     return data[HEADER_SIZE : HEADER_SIZE + slots * SLOT].view(">i8").astype(np.int64)
 
 
+def most_entries(page: int) -> int:
+    """Return how many entries the largest index file that is read has a place for. It has complete pages of `page` bytes."""
+    return (CODEC.largest - HEADER_SIZE) // page * page // SLOT
+
+
 def index_bytes(info: FileInfo, entries: Int64s, locations: Int64s, page: int = PAGE.default) -> bytes:
     """Return an index file: at least one page of locations, which fill complete pages. A later location of an entry wins."""
     slots = int(entries.max()) + 1 if len(entries) else 0
@@ -333,7 +338,7 @@ class Index(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: IndexContext
     ) -> Iterator[Chunk]:
-        entries, locations = self._locations(rows)
+        entries, locations = self._locations(rows, most_entries(context.options[PAGE.name]))
         stored = single_value(frames, "payload")
         if stored is not None and self._holds(stored, entries, locations):
             yield stored
@@ -345,8 +350,8 @@ class Index(Codec):
             except DescriptionError as error:
                 raise UsageError(f"{NAME}: {error}") from None
 
-    def _locations(self, rows: pa.Table) -> tuple[Int64s, Int64s]:
-        """Return entry ids and locations. Raises `UsageError`."""
+    def _locations(self, rows: pa.Table, most: int) -> tuple[Int64s, Int64s]:
+        """Return entry ids, which are below `most`, and locations. Raises `UsageError`."""
         if "location" not in rows.column_names and not {"log_id", "offset"} <= set(rows.column_names):
             raise UsageError(f"{NAME} needs a column 'location', or 'log_id' and 'offset'")
         if "location" not in rows.column_names:
@@ -361,9 +366,12 @@ class Index(Codec):
         if len(table["ledger_id"].drop_null().unique()) > 1:
             raise UsageError(f"{NAME}: rows of several ledgers", advice="Each ledger has its own file")
         entries, locations = table["entry_id"].to_numpy(), table["location"].to_numpy()
-        bad = np.flatnonzero((entries < 0) | (entries >= 1 << 40))
+        bad = np.flatnonzero((entries < 0) | (entries >= most))
         if len(bad):
-            raise UsageError(f"{NAME}: entry_id of row {int(bad[0])} is {int(entries[bad[0]])}")
+            row = int(bad[0])
+            raise UsageError(
+                f"{NAME}: entry_id of row {row} is {int(entries[row])}, expected 0 to {most - 1}"
+            )
         return entries, locations
 
     def _holds(self, stored: bytes, entries: Int64s, locations: Int64s) -> bool:

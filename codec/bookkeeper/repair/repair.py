@@ -21,7 +21,8 @@ from logwright.codec.bookkeeper.derive import LocationIndex, index_file, merged
 from logwright.codec.bookkeeper.formats import cookie, digest, journal, smallfiles
 from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, read_map
-from logwright.codec.bookkeeper.formats.index import FENCED, NEWEST, SLOT, FileInfo
+from logwright.codec.bookkeeper.formats.index import CODEC as INDEX_FILE
+from logwright.codec.bookkeeper.formats.index import FENCED, NEWEST, SLOT, FileInfo, most_entries
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
     Databases,
@@ -44,7 +45,7 @@ from logwright.codec.bookkeeper.store.tree import Place
 from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
 from logwright.codec.engine.startup import SystemRepair
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import ParseError, SmallFileCodec
@@ -484,10 +485,18 @@ class RepairedBookie(RepairPlan):
             and not self._is_damaged_key(ledger, state)
         )
         page = self.options["pageSize"]
-        if name is not None and headed and good.all():
-            full = (self.sizes[name] - START) % (self.tree.index_page or SLOT) == 0 and self.sizes[
-                name
-            ] > START
+        room = most_entries(page)
+        size = 0 if name is None else self.sizes[name]
+        unread = size > INDEX_FILE.largest
+        if unread and len(entries) and entries[-1] >= room:
+            raise UnsupportedError(
+                f"the index file has {size} bytes, at most {INDEX_FILE.largest} are read and written, and entry {int(entries[-1])} "
+                f"of ledger {ledger} needs more",
+                path=name,
+                advice="Read the entries from the entry logs: codec=bookkeeper.entrylog",
+            )
+        if name is not None and headed and good.all() and not unread:
+            full = size > START and (size - START) % (self.tree.index_page or SLOT) == 0
             if full and not len(np.setdiff1d(entries, stored)):
                 return
         if name is None and not len(entries) and (ledger not in self.unkeyed or not self._key(ledger)):
@@ -505,6 +514,12 @@ class RepairedBookie(RepairPlan):
             header = FileInfo(NEWEST, self._key(ledger), fenced, lac).form()
         name = name or f"{self.tree.indexes[0].prefix}{tree.index_path(ledger)}"
         every, places = merged(stored[good], stored_locations[good], entries, locations)
+        if len(every) and every[-1] >= room:
+            self.notes.append(
+                f"entry {int(every[-1])} of ledger {ledger} is in no index file, which has room for entries up to {room - 1} here: the bookie "
+                "does not serve it"
+            )
+            every, places = every[every < room], places[every < room]
         self.made_files[name] = list(index_file(header, every, places, page))
 
     def _plan_databases(self) -> None:

@@ -206,6 +206,8 @@ class Survey:
                 state.key, state.fenced, state.headed = file.key, file.fenced(), True
                 state.lac = state.header_lac = file.lac
                 state.header_key = file.key or b""
+            if not file.readable:
+                continue
             stored = file.stored()
             entries = np.flatnonzero(stored)
             self.index[ledger] = entries, stored[entries]

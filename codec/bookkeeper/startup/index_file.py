@@ -10,9 +10,10 @@ import numpy as np
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE
-from logwright.codec.bookkeeper.formats.index import FENCED, MAGIC, NEWEST
+from logwright.codec.bookkeeper.formats.index import CODEC, FENCED, MAGIC, NEWEST, SLOT
 from logwright.codec.bookkeeper.startup import errors
 from logwright.codec.bookkeeper.startup.errors import JavaError, allocate, io_error, unchecked
+from logwright.codec.fault import UnsupportedError
 from logwright.codec.store.overlay import Overlay
 
 START = 1024
@@ -164,20 +165,37 @@ class IndexFile:
 
     # Locations
 
+    @property
+    def slots(self) -> int:
+        """Locations that the file has room for. A partial one at the end is ignored."""
+        return max(self.overlay.size(self.name) - START, 0) // SLOT if self.exists else 0
+
+    @property
+    def readable(self) -> bool:
+        """Whether the locations can be read: the file is not too large."""
+        return not self.exists or self.overlay.size(self.name) <= CODEC.largest
+
     def stored(self) -> Int64s:
-        """Return the stored locations by entry. A partial one at the end is ignored."""
+        """Return the stored locations by entry. Raises `UnsupportedError` if the file is too large to be read."""
         self.open()
         if not self.exists:
             return np.zeros(0, np.int64)
-        size = max(self.overlay.size(self.name) - START, 0) // 8 * 8
-        return np.frombuffer(self.overlay.read(self.name, START, size), ">i8").astype(np.int64)
+        if not self.readable:
+            raise UnsupportedError(
+                f"the index file has {self.overlay.size(self.name)} bytes, at most {CODEC.largest} are read",
+                path=self.name,
+                advice="Read the entries from the entry logs: codec=bookkeeper.entrylog",
+            )
+        return np.frombuffer(self.overlay.read(self.name, START, SLOT * self.slots), ">i8").astype(np.int64)
 
     def location(self, entry: int) -> int:
         """Return the location of an entry, also in an incomplete page; 0 if the file has no location for it."""
         if entry in self.added:
             return self.added[entry]
-        stored = self.stored()
-        return int(stored[entry]) if entry < len(stored) else 0
+        self.open()
+        if not 0 <= entry < self.slots:
+            return 0
+        return int.from_bytes(self.overlay.read(self.name, START + SLOT * entry, SLOT), "big", signed=True)
 
     def add(self, entry: int, location: int) -> None:
         self.open()

@@ -24,7 +24,7 @@ from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER_SIZE
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, log_header, map_bytes
-from logwright.codec.bookkeeper.formats.index import FileInfo
+from logwright.codec.bookkeeper.formats.index import FileInfo, most_entries
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.cookie import Cookie, joined
 from logwright.codec.bookkeeper.startup.entry_logger import (
@@ -372,6 +372,11 @@ class BookieBuilder:
             self._refuse_known(ledger, entries)
             entries, locations = merged(entries, locations, *self.before[ledger])
         old = None if self.listing is None else self.existing.index_files.get(ledger)
+        if len(entries) and entries[-1] >= most_entries(self.page_size):
+            raise UsageError(
+                f"entry_id of ledger {ledger} is {int(entries[-1])}, expected at most {most_entries(self.page_size) - 1} in an index file",
+                advice="Pass ledgerStorageClass=DbLedgerStorage, whose index is a database",
+            )
         header = FileInfo(master_key=self._key(ledger)).form()
         if old is not None and self.listing is not None:
             header = self.listing.read(old, 0, START)
