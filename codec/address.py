@@ -265,6 +265,11 @@ def _reseal(target: Target, image: _Image, path: Path) -> None:
     for kind, start, stop, end in target.lengths:
         size = image.moved(end, end=True) - image.moved(stop, end=True)
         _put(image, start, stop, Field("length", kind.length), size, path)
+    if isinstance(target.type, Bytes) and target.within:
+        spans, length = target.within[-1].spans, target.type.length
+        if isinstance(length, str) and length in spans:  # the name of another field
+            size = image.moved(target.stop, end=True) - image.moved(target.start)
+            _put(image, *spans[length], target.within[-1].struct[length], size, path)
     for around in reversed(target.within):
         spans, fields = around.spans, around.struct.fields
         for each in fields:

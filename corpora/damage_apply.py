@@ -15,7 +15,16 @@ import numpy as np
 from logwright.codec import address, plural
 from logwright.codec.arrays import Int64s
 from logwright.codec.base import Codec
-from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
+from logwright.codec.describe import (
+    Bytes,
+    DescriptionError,
+    Enclosed,
+    Repeated,
+    Struct,
+    Switch,
+    Type,
+    structures,
+)
 from logwright.codec.fault import Severity, UsageError, did_you_mean
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options, fold
@@ -408,17 +417,22 @@ def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
     label = f"{operation['field']} ({kind.label()})"
     try:
         if operation["null"]:
+            if isinstance(kind, Bytes) and isinstance(kind.length, str):
+                raise UsageError(f"{label} cannot be null")
             return kind.pack(None, {})
         if isinstance(kind, Bytes):
             if operation["add"] is not None:
                 raise UsageError(f"{label} is not a number, so add= does not apply")
             if operation["hex"] is not None:
-                return kind.pack(bytes.fromhex(operation["hex"]), {})
-            text = operation["text"] if operation["text"] is not None else operation["value"]
-            return kind.pack(content(replace(operation, params={"text": str(text)})), {})
+                new = bytes.fromhex(operation["hex"])
+            else:
+                text = operation["text"] if operation["text"] is not None else operation["value"]
+                new = bytes(content(replace(operation, params={"text": str(text)})))
+            # A length in another field is not changed here.
+            return new if isinstance(kind.length, str) else kind.pack(new, {})
         if operation["hex"] is not None:
             return bytes.fromhex(operation["hex"])
-        if isinstance(kind, Repeated | Struct):
+        if isinstance(kind.item if isinstance(kind, Enclosed) else kind, Repeated | Struct):
             raise UsageError(
                 f"{label} consists of several fields: name one of them, or pass its bytes with hex="
             )

@@ -6,6 +6,7 @@ A format takes part by being registered with a sample in `roundtrip/<system>/spe
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,21 @@ def test_every_bit_flip_and_every_truncation_is_reported(sample: Sample) -> None
     figures = trust.damage(sample, every_bit=True)
     size = len(sample.specimen().all_bytes())
     assert (figures.flips, figures.cuts) == (8 * size, size)
+
+
+@samples_of_richest
+def test_each_field_can_be_set_or_the_message_says_why_not(sample: Sample, tmp_path: Path) -> None:
+    source, data = tmp_path / sample.name, sample.specimen().all_bytes()
+    source.write_bytes(data)
+    codec, changed = registry.get(sample.codec), 0
+    choices = itertools.product(codec.field_names(), ("value=1", "text=abc,reseal"), (0, -1))
+    for number, (name, value, frame) in enumerate(choices):
+        with contextlib.suppress(UsageError):
+            lw.damage(
+                source, tmp_path / str(number), f"set:frame={frame},field={name},{value}", codec=codec.name
+            )
+            changed += (tmp_path / str(number) / sample.name).read_bytes() != data
+    assert changed or not codec.structures
 
 
 @first_samples

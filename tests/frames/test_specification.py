@@ -240,6 +240,13 @@ def test_fields_are_changed_by_name_in_every_kind_of_frame() -> None:
     assert longer == RECORD.pack({"ledger_id": 1, "entry_id": MASTER_KEY, "body": longer_key})
 
 
+def test_reseal_sets_the_length_that_another_field_has() -> None:
+    log = registry.get("rocketmq.commitlog")
+    changed = log.edit(message(0), ("body",), lambda old, kind: b"a longer body", reseal=True)
+    specimen = Specimen.of(changed, "rocketmq.commitlog", "00000000000000000000")
+    assert specimen.read().table["body"].to_pylist() == [b"a longer body"]
+
+
 def test_journal_of_false_headers_takes_linear_time() -> None:
     """Without prefix digests, the claimed bytes would be summed repeatedly."""
 
