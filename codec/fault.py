@@ -235,6 +235,18 @@ class UnreadableError(StorageError):
         error.length = length
         return error
 
+    @classmethod
+    def too_large(cls, size: int, limit: int, path: str | None) -> UnreadableError:
+        """Return the error of a file of `size` bytes of which only the first `limit` are read."""
+        error = cls(
+            f"the file has {size} bytes, at most {limit} are read",
+            path=path,
+            offset=limit,
+            advice="Files of this kind are small: compare the size with those of other files, and cut the file if it has only zeros there",
+        )
+        error.length = size - limit
+        return error
+
     @property
     def start(self) -> int:
         """The start of the unreadable range."""

@@ -35,6 +35,8 @@ else:
 
 _COPIED = 1 << 22
 """Bytes that are copied at a time."""
+_AT_ONCE = 1 << 30
+"""Bytes that are read at once. A damaged file system may show a file of a few bytes with any size, and zeros."""
 
 
 @contextmanager
@@ -148,13 +150,15 @@ class Directory:
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read up to `length` bytes of a file."""
-        with self.open(name) as source:
-            return source.pread(offset, source.size - offset if length is None else length).tobytes()
+        return self.pread(name, offset, length).tobytes()
 
-    def pread(self, name: str, offset: int, length: int) -> Bytes:
-        """See `codec.store.listing.Preads`."""
+    def pread(self, name: str, offset: int, length: int | None) -> Bytes:
+        """See `codec.store.listing.Preads`. Raises `UnreadableError` if the file has more bytes there than are read at once."""
         with self.open(name) as source:
-            return source.pread(offset, length)
+            rest = source.size - offset
+            if min(rest, rest if length is None else length) > _AT_ONCE:
+                raise UnreadableError.too_large(source.size, offset + _AT_ONCE, self.shown(name))
+            return source.pread(offset, rest if length is None else length)
 
     def modified(self, name: str) -> int | None:
         """See `codec.store.listing.Dated`."""
