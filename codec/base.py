@@ -107,6 +107,8 @@ class Codec(ABC):
     cache, larger ones save nothing."""
     sequential: bool = False
     """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
+    uncovered: int = 0
+    """Bytes at the start of a frame that its checksum does not cover, and that tell its place in the order of the file."""
     ordered: str | None = None
     """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any. See `follow`."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})

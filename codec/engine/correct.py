@@ -28,6 +28,8 @@ _BEHIND = 4096
 _WORK = 64
 """The trials in a file may read this many times its bytes, and `_FREE` more. Then the rest of the damage is left as it is."""
 _FREE = 1 << 30
+_PIECE = 8 << 20
+"""Bytes of a file in which a copy of a frame is searched at a time, and the size of the longest such frame."""
 _TRIAL = 16 << 10
 """A trial counts as this many bytes at least."""
 _RUNS = 8
@@ -302,7 +304,25 @@ class Corrector:
                 window.offset + place, bit, stored, window.offset + start, stop - start, witnesses, part
             )
             unique = correction, frame, end
+        if unique is not None and unique[0].offset - window.offset - at < self._codec.uncovered:
+            return None if self._is_elsewhere(window, at, unique[2]) else unique
         return unique
+
+    def _is_elsewhere(self, window: Window, start: int, end: int) -> bool:
+        """Return whether the file has the frame at `window.data[start:end]` at another place too: then it is a copy, without a flipped bit.
+        Of a frame that is too long or of too much work this is not known, so it counts as one."""
+        own, frame = window.offset + start, window.data[start:end].tobytes()
+        self._left -= self._file.size
+        if self._left < 0 or len(frame) > _PIECE:
+            return True
+        for at in range(0, self._file.size, _PIECE):
+            data = zero_filled(self._file, at, _PIECE + len(frame) - 1)[0].tobytes()
+            place = data.find(frame)
+            while place >= 0:
+                if at + place != own:
+                    return True
+                place = data.find(frame, place + 1)
+        return False
 
     def _fails(self, window: Window, frame: Frames) -> bool:
         """Return whether a frame with wrong checksums is found but cannot be decoded, which a right correction cures."""

@@ -89,6 +89,27 @@ def test_copies_of_later_batches_without_damage_cost_only_what_they_overwrote(
     )
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize(("source", "target"), [(39, 55), (55, 39), (40, 41), (300, 44), (2, 258)])
+def test_copy_of_a_batch_is_not_corrected_to_the_one_that_it_overwrote(
+    log: Path, tmp_path: Path, source: int, target: int
+) -> None:
+    """Their offsets differ in one bit."""
+    batches = [batch(i, [record(value=value_of(i))]) for i in range(400)]
+    batches[target] = batches[source]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (partition / log.name).write_bytes(b"".join(batches))
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    for rows in (
+        lw.read(partition, mode="DROPMALFORMED"),
+        lw.read(tmp_path / "repaired" / "orders-0"),
+    ):
+        offsets = rows.column("offset").to_pylist()
+        assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+        assert offsets == [i for i in range(400) if i != target]
+
+
 def test_scan_asks_for_the_bytes_in_which_lower_offsets_may_follow() -> None:
     batches = [batch(i, [record(value=bytes(9000))]) for i in (0, 1, 30, 31, 2, *range(3, 12))]
     data = b"".join(batches)

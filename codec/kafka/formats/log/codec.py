@@ -114,6 +114,7 @@ class KafkaLog(Codec):
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, **DECODED}
     options = OPTIONS
     ordered = "offset"
+    uncovered = RECORD_BATCH.offset("batch_length")
     checksum = "CRC-32C"
 
     def lossy(self, options: Options) -> Sequence[LossyColumn]:

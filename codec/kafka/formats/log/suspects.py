@@ -59,8 +59,6 @@ def proved(
     base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
     low, high = _offsets_around(window, frame, around, context)
     moved = flip is not None and flip[0] < at + _LENGTH
-    if flip is not None and moved and _is_copy(frame, flip, around):
-        return False
     if moved and before is None and (window.offset + at or after is None):
         # Only the file's name shows the offset, or nothing does: the name may be what is wrong.
         return False
@@ -113,18 +111,6 @@ def part_proved(
     if at + _LENGTH <= flip[0] < at + LENGTH_END:
         return ProvedPart(at + _LENGTH, at + LENGTH_END, "the length", proofs)
     return None
-
-
-def _is_copy(frame: Frames, flip: tuple[int, int], around: Around) -> bool:
-    """Return whether a batch with a correction of its offset is one of those around it a second time, without a flipped bit."""
-    head, (place, bit) = frame.header[0], flip
-    column = "base_offset" if head["magic"] == MAGIC else "last_offset"
-    stored = int(head[column]) ^ 1 << 8 * (int(frame.start[0]) + _LENGTH - 1 - place) + bit
-    return any(
-        bool(((near.header[column] == stored) & (near.header["crc"] == head["crc"])).any())
-        for near in around
-        if near is not None
-    )
 
 
 def _offsets_around(
