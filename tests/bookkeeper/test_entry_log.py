@@ -359,3 +359,23 @@ def test_entries_inside_a_wrong_length_are_salvaged(
     assert fault["detail"] == f"{field} is {wrong}, but the digest matches {right} bytes"
     assert lw.read(path, mode="DROPMALFORMED")["entry_id"].to_pylist() == [0, 2, 3, 4, 5]
     assert lw.roundtrip(path, law=["decode_encode", "any_split"]).holds
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("hits", [[50], [50, 52], [20, 50, 53, 56, 80]])
+def test_entry_with_the_crc_of_another_ledger_is_damage(hits: list[int], tmp_path: Path) -> None:
+    """One bit of its ledger id is flipped. Without its CRC, it would be an entry of a ledger whose digests cannot be verified."""
+    rows = [{"ledger_id": i % 3, "entry_id": i // 3, "payload": bytes([i]) * (i % 60)} for i in range(100)]
+    path = tmp_path / "1.log"
+    lw.write(rows, path, "bookkeeper.entrylog")
+    healthy = path.read_bytes()
+    data = bytearray(healthy)
+    for position in lw.read(path, columns=["position"])["position"].take(hits).to_pylist():
+        data[position + 11] ^= 64
+    path.write_bytes(data)
+    with pytest.raises(lw.DamageError, match="digest mismatch"):
+        lw.read(path)
+    assert lw.read(path, mode="DROPMALFORMED").num_rows == 100 - len(hits)
+    assert not lw.verify(path).ok
+    lw.repair(path, tmp_path / "out.log")
+    assert (tmp_path / "out.log").read_bytes() == healthy

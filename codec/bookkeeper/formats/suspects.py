@@ -8,7 +8,7 @@ would take quadratic time. Without a digest that can be checked, no correction i
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,15 @@ from logwright.codec import address, plural
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec
 from logwright.codec.bookkeeper.formats import digest, entry_fields
-from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, Digests, hmac_matches
+from logwright.codec.bookkeeper.formats.digest import (
+    CRC32,
+    CRC32C,
+    HEADER,
+    HMAC,
+    Digests,
+    Entries,
+    hmac_matches,
+)
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames import scanner
@@ -38,6 +46,8 @@ SAMPLE = 1 << 20
 """Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
 _SEARCHED = 64 << 20
 """Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
+_TRIED = 256
+"""The number of entries of a window whose ledger ids are checked."""
 _HOLES = 64
 """Damaged ranges that a sample passes."""
 
@@ -260,15 +270,18 @@ def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
             return
 
 
-def lone_entries(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
-    """Return the entries that are the only one of their ledger and have no known digest type: their ledger ids may be wrong."""
-    unknown = np.flatnonzero(sizes == digest.UNKNOWN)
-    if not len(unknown):
-        return ()
-    values, counts = np.unique(ledgers[unknown], return_counts=True)
-    alone = set(values[counts == 1].tolist())
-    text = "its digest is that of another ledger"
-    return [(i, text) for i in unknown.tolist() if int(ledgers[i]) in alone]
+def misdirected(entries: Entries, sizes: Int64s, known: Mapping[int, int]) -> Sequence[int]:
+    """Return entries of no known digest type that have the right CRC of another ledger except for one bit of the ledger id."""
+    out = []
+    for i in np.flatnonzero(sizes == digest.UNKNOWN)[:_TRIED].tolist():
+        start, end = int(entries.start[i]), int(entries.end[i])
+        if end - start > bitflip.LONGEST_ALONE[bitflip.CRC32C]:
+            continue
+        flips = (flip for flip in _by_crc(entries.data, start, end) if flip.place < start + 8)
+        others = (int(entries.ledger[i]) ^ 1 << 8 * (start + 7 - flip.place) + flip.bit for flip in flips)
+        if any(known.get(other) in (CRC32C, CRC32) for other in others):
+            out.append(i)
+    return out
 
 
 def trial_digests(digests: Digests) -> Digests:

@@ -40,7 +40,7 @@ from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
     DigestedCodec,
     DigestedContext,
-    lone_entries,
+    misdirected,
     sampled,
 )
 from logwright.codec.columns import binary
@@ -225,14 +225,6 @@ class EntryLog(DigestedCodec):
             self.spec.struct, _NUMBERS, entry_fields.content_fields(frame[4:], known)
         )
 
-    # Correcting
-
-    def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
-        main = np.flatnonzero(frames.header["frame_kind"] == scanner.MAIN)
-        entries, matched = self._entries(Part.main(window, frames))
-        lone = lone_entries(entries.ledger, context.digests.sizes(entries, matched))
-        return [(int(main[i]), text) for i, text in lone]
-
     # Reading
 
     def _located(self, part: Part) -> Entries:
@@ -245,7 +237,10 @@ class EntryLog(DigestedCodec):
         return entries, matched_sizes(part.head["verdict"], part.data, entries.start, entries.end)
 
     def unmatched_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
-        return context.digests.sizes(*self._entries(part))
+        entries, matched = self._entries(part)
+        sizes = context.digests.sizes(entries, matched)
+        sizes[misdirected(entries, sizes, context.digests.known)] = MISMATCH
+        return sizes
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)
