@@ -263,11 +263,11 @@ def test_zeros_behind_a_damaged_padding_are_no_entry_of_an_assumed_type(digest_t
 
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize(
-    ("kind", "password", "found"),
+    ("kind", "password", "warnings"),
     [("CRC32C", None, 1), ("CRC32", None, 1), ("HMAC", b"pw", 1), ("HMAC", None, 0), ("DUMMY", None, 0)],
 )
 def test_explicit_lac_with_a_wrong_digest_is_a_warning(
-    kind: str, password: bytes | None, found: int, tmp_path: Path
+    kind: str, password: bytes | None, warnings: int, tmp_path: Path
 ) -> None:
     """A client that gets it cannot open the ledger, but a later record may replace it. An HMAC is verified with the password only."""
     numbers = (5).to_bytes(8, "big") + (3).to_bytes(8, "big")
@@ -279,5 +279,5 @@ def test_explicit_lac_with_a_wrong_digest_is_a_warning(
     options = {} if password is None else {"passwd": password}
     faults = [fault for file in lw.verify(path, **options)["files"] for fault in file["faults"]]
     texts = [fault["detail"] for fault in faults if fault["severity"] == "warning"]
-    assert texts == ["the digest of the explicit last-add-confirmed is wrong"] * found
+    assert texts == ["the digest of the explicit last-add-confirmed is wrong"] * warnings
     assert lw.read(path, **options).num_rows == 3

@@ -46,13 +46,12 @@ def index_of(path: Path, *entries: tuple[int, int, int]) -> None:
     (path / segment_name(0, ".txnindex")).write_bytes(b"".join(packed))
 
 
-BEFORE_A_COMMIT = [
-    data_batch(0, 1),
-    end_marker(1, 1, ABORT),
-    data_batch(2, 1),
-    end_marker(3, 1, COMMIT),
-    plain(4),
-]
+def two_transactions(first: int, second: int) -> list[bytes]:
+    """Return the batches of two transactions of a producer with these ends."""
+    return [data_batch(0, 1), end_marker(1, 1, first), data_batch(2, 1), end_marker(3, 1, second), plain(4)]
+
+
+BEFORE_A_COMMIT = two_transactions(ABORT, COMMIT)
 
 
 def test_later_commit_does_not_commit_records_before_a_lost_marker(tmp_path: Path) -> None:
@@ -62,14 +61,7 @@ def test_later_commit_does_not_commit_records_before_a_lost_marker(tmp_path: Pat
 
 
 def test_later_abort_leaves_the_outcome_before_a_lost_marker_unknown(tmp_path: Path) -> None:
-    batches = [
-        data_batch(0, 1),
-        end_marker(1, 1, COMMIT),
-        data_batch(2, 1),
-        end_marker(3, 1, ABORT),
-        plain(4),
-    ]
-    offsets, (fault,) = committed(write(tmp_path / "orders-0", batches, 1))
+    offsets, (fault,) = committed(write(tmp_path / "orders-0", two_transactions(COMMIT, ABORT), 1))
     assert offsets == [4]
     assert fault.startswith("records of producer 1 from offset 0 to 0 are not returned")
 

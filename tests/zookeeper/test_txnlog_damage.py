@@ -241,5 +241,5 @@ def test_parts_of_a_log_with_records_of_another_between_damage_give_the_same_row
         sizes = [len(broken) // parts + 1 for parts in (2, 3, 5, 9)]
         verdict = any_split(broken, CODEC, sizes=sizes, name="log.a")
         assert verdict, verdict
-    whole = log_of() + b"".join(own)
-    assert len(specimen_of(whole, "log.a").stretches(len(whole) // 3)) > 2
+    healthy = log_of() + b"".join(own)
+    assert len(specimen_of(healthy, "log.a").stretches(len(healthy) // 3)) > 2

@@ -471,5 +471,5 @@ def _fault(
     text: str, system: str = "", severity: Severity = Severity.ERROR, at: int = 0, size: int = 0, *,
     kind: Kind = Kind.LINK, lost: Mapping[str, Any] = MappingProxyType({}),
 ) -> Fault:  # fmt: skip
-    """Return a fault without rows of its own: another one has them, or they can still be read."""
+    """Return a fault that counts no lost rows: another one counts them, or they can still be read."""
     return Fault(NAME, at, size, kind, text, severity, system, 0, lost)

@@ -336,10 +336,9 @@ class StoreChecker:
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
                 continue
             fault = Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
-            fits = (int(phy[i + 1]) - int(phy[i])) // SMALLEST
-            if (
-                before < after <= min(following[i + 1], before + fits)
-            ):  # else a queue offset is wrong, and nothing is missing
+            # Otherwise a queue offset is wrong, and nothing is missing.
+            most = before + (int(phy[i + 1]) - int(phy[i])) // SMALLEST
+            if before < after <= min(following[i + 1], most):
                 lost = {
                     "topic": topic,
                     "queue_id": queue_id,

@@ -53,8 +53,8 @@ BODY_LIMIT = Option(
     high=(1 << 31) - 1,
 )
 _LEAST_LEFT = 8
-_LARGEST_PORT = 65535
 """Bytes that a broker leaves free after the last message of a file, for the blank record."""
+_LARGEST_PORT = 65535
 
 
 @dataclass
