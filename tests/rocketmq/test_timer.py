@@ -16,6 +16,8 @@ from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 TIME = 1_700_000_000_000
 READ = TIME + 100_000
 """The time up to which the wheel was read: all units of `timer_log` are delivered."""
+INDEX = {"maxHashSlotNum": 8, "maxIndexNum": 60}
+"""Settings of a small index file: one of the default size takes 420 MB, which are read again and again."""
 SIZE = 5 * UNIT.min_size
 """The size of a timer log file, with room for four units and a blank record."""
 
@@ -68,9 +70,9 @@ def repaired(home: Path, tmp_path: Path, **options: Any) -> tuple[list[dict[str,
     """Return the units of the repaired timer log, and for each used slot, by its time in seconds after `TIME`, the queue offsets of its units,
     from the last to the first."""
     out = tmp_path / "repaired"
-    lw.repair(home, out, **options)
-    assert lw.verify(out).ok
-    assert lw.verify(out, as_system="5.5.0").system["opens"]
+    lw.repair(home, out, **INDEX, **options)
+    assert lw.verify(out, **INDEX).ok
+    assert lw.verify(out, as_system="5.5.0", **INDEX).system["opens"]
     numbers = {
         row["physical_offset"]: row["queue_offset"]
         for row in lw.read(out).to_pylist()
@@ -102,6 +104,7 @@ def home(tmp_path: Path) -> Path:
         path,
         "rocketmq.store",
         mappedFileSizeCommitLog=4096,
+        **INDEX,
     )
     (path / "timerlog").mkdir()
     data = timer_log(4)
@@ -118,7 +121,7 @@ def home(tmp_path: Path) -> Path:
 
 def faults(home: Path, **options: Any) -> set[tuple[str, str, str]]:
     """Return the file, the severity and the text of each warning and error."""
-    report = lw.verify(home, **options)
+    report = lw.verify(home, **INDEX, **options)
     return {
         (file.path, str(fault.severity), fault.detail)
         for file in report.files
@@ -128,7 +131,7 @@ def faults(home: Path, **options: Any) -> set[tuple[str, str, str]]:
 
 
 def started(home: Path, **options: Any) -> Any:
-    return lw.verify(home, as_system="5.5.0", **options).system
+    return lw.verify(home, as_system="5.5.0", **INDEX, **options).system
 
 
 def test_undamaged_timer_has_no_faults(home: Path) -> None:
@@ -161,11 +164,11 @@ def test_only_file_of_a_timer_log_is_truncated_if_its_size_is_no_round_number(
     path.write_bytes(path.read_bytes()[: 3 * 52])
     os.truncate(path, size)
     check_of(home, last_read_time=READ, last_timer_queue_offset=1)
-    lw.write([message(0, 86_400)], home, "rocketmq.store", mode="append")
+    lw.write([message(0, 86_400)], home, "rocketmq.store", mode="append", **INDEX)
     wrong = faults(home)
     assert (wrong == set()) is (size == expected)
     assert started(home)["opens"] is (size == expected)
-    lw.repair(home, tmp_path / "out")
+    lw.repair(home, tmp_path / "out", **INDEX)
     assert (tmp_path / f"out/timerlog/{0:020d}").stat().st_size == expected
 
 
@@ -191,7 +194,7 @@ def test_broker_does_not_start_with_a_timer_wheel_of_another_size_unless_it_is_e
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
 def test_brokers_before_5_have_no_timer(home: Path, version: str) -> None:
     os.truncate(home / "timerwheel", 1000)
-    assert lw.verify(home, as_system=version).system["opens"] is (version == "4.9.7")
+    assert lw.verify(home, as_system=version, **INDEX).system["opens"] is (version == "4.9.7")
 
 
 def test_missing_files_of_the_timer_are_reported(home: Path) -> None:
@@ -243,7 +246,7 @@ def test_repaired_timer_has_the_messages_that_are_still_to_be_delivered(home: Pa
     """Those due before are not delivered again. A broker continues in the timer queue after the message of the last unit, which is written
     for that. Later messages are not in the timer yet."""
     dues = [10, 100, 200, 100, 30, 300]
-    lw.write([message(i, due) for i, due in enumerate(dues)], home, "rocketmq.store", mode="append")
+    lw.write([message(i, due) for i, due in enumerate(dues)], home, "rocketmq.store", mode="append", **INDEX)
     check_of(home, last_read_time=TIME + 50_000, last_timer_queue_offset=5, master_timer_queue_offset=9)
     (home / "timerwheel").unlink()
     units, slots = repaired(home, tmp_path)
@@ -268,7 +271,7 @@ def test_repaired_timer_has_the_messages_that_are_still_to_be_delivered(home: Pa
     ],
 )
 def test_timer_is_rebuilt_after_any_damage_to_its_files(home: Path, tmp_path: Path, damage: str) -> None:
-    lw.write([message(i, 86_400 + i) for i in range(7)], home, "rocketmq.store", mode="append")
+    lw.write([message(i, 86_400 + i) for i in range(7)], home, "rocketmq.store", mode="append", **INDEX)
     check_of(home, last_read_time=READ, last_timer_log_flush_pos=3 * SIZE + 52, last_timer_queue_offset=7)
     action, name = damage.split()
     path = {"timerlog": home / f"timerlog/{3 * SIZE:020d}", "timercheck": home / "config/timercheck"}.get(
@@ -291,8 +294,8 @@ def test_timer_is_rebuilt_after_any_damage_to_its_files(home: Path, tmp_path: Pa
 
 
 def test_undamaged_timer_is_not_rebuilt(home: Path, tmp_path: Path) -> None:
-    lw.write([message(0, 60)], home, "rocketmq.store", mode="append")
-    lw.repair(home, tmp_path / "out")
+    lw.write([message(0, 60)], home, "rocketmq.store", mode="append", **INDEX)
+    lw.repair(home, tmp_path / "out", **INDEX)
     for path in sorted(home.glob("timer*/*")):
         assert (tmp_path / "out/timerlog" / path.name).read_bytes() == path.read_bytes()
 
@@ -306,7 +309,7 @@ def test_repaired_timer_delivers_a_message_once_that_was_put_into_the_queue_agai
         message(0, 3 * day, UNIQ_KEY="a"), message(1, 3 * day, UNIQ_KEY="b"), message(2, 5 * day, UNIQ_KEY="c"),
         message(3, 3 * day, UNIQ_KEY="d", TIMER_DEL_UNIQKEY="b"), message(4, 3 * day, UNIQ_KEY="a", TIMER_ROLL_TIMES="1"),
     ]  # fmt: skip
-    lw.write(rows, home, "rocketmq.store", mode="append")
+    lw.write(rows, home, "rocketmq.store", mode="append", **INDEX)
     check_of(home, last_read_time=TIME + 2 * day * 1000, last_timer_queue_offset=5)
     (home / "timerwheel").unlink()
     units, slots = repaired(home, tmp_path)
@@ -356,7 +359,7 @@ def test_every_pending_unit_of_the_timer_log_is_reached_from_its_slot(
         text = "not leading to the last unit in the timer log: 1 slot, of which this is the first"
         expected = {("timerwheel", "error", text)}
     assert faults(home) == expected
-    lw.repair(home, tmp_path / "out")
+    lw.repair(home, tmp_path / "out", **INDEX)
     assert not faults(tmp_path / "out")
 
 
@@ -383,7 +386,9 @@ def test_start_says_which_timer_messages_a_broker_still_delivers(
 ) -> None:
     """It reads the slots from the time in timercheck on, and goes on in the timer queue after the message of the last unit."""
     home = tmp_path / "store"
-    lw.write([message(i, 60) for i in range(3)], home, "rocketmq.store", mappedFileSizeCommitLog=4096)
+    lw.write(
+        [message(i, 60) for i in range(3)], home, "rocketmq.store", mappedFileSizeCommitLog=4096, **INDEX
+    )
     (home / "timerlog").mkdir()
     data = b"".join(
         UNIT.pack({"previous": 52 * i - 52 if i else -1, "write_time": TIME, "delayed_time": 60_000, "physical_offset": 0,
@@ -405,7 +410,7 @@ def test_start_says_which_timer_messages_a_broker_still_delivers(
     assert len(system["warnings"]) == len(warnings)
     for text, expected in zip(sorted(system["warnings"]), warnings, strict=True):
         assert expected in text
-    assert not lw.verify(home, as_system="4.9.7").system["warnings"]
+    assert not lw.verify(home, as_system="4.9.7", **INDEX).system["warnings"]
 
 
 @pytest.mark.parametrize("kinds", [None, "timer", "index"])
@@ -414,12 +419,12 @@ def test_rebuild_derives_a_timer_that_is_damaged_or_missing(
     home: Path, tmp_path: Path, damage: str, kinds: str | None
 ) -> None:
     """Without its files a broker would deliver all messages of the timer queue again."""
-    lw.write([message(i, 86_400 + i) for i in range(3)], home, "rocketmq.store", mode="append")
+    lw.write([message(i, 86_400 + i) for i in range(3)], home, "rocketmq.store", mode="append", **INDEX)
     check_of(home, last_read_time=READ, last_timer_log_flush_pos=4 * SIZE, last_timer_queue_offset=3)
     for name in damage.split():
         shutil.rmtree(home / name) if (home / name).is_dir() else (home / name).unlink()
     out = tmp_path / "rebuilt"
-    report = lw.rebuild(home, out, what=kinds)
+    report = lw.rebuild(home, out, what=kinds, **INDEX)
     files = [
         {path.relative_to(top): path.read_bytes() for path in (*top.glob("timer*/*"), *top.glob("*/timercheck"))}
         for top in (home, out)
@@ -428,5 +433,5 @@ def test_rebuild_derives_a_timer_that_is_damaged_or_missing(
         assert files[0] == files[1]
         return
     assert "is rebuilt from the timer queue" in report.text()
-    assert lw.verify(out, as_system="5.5.0").system["serves"]["timer_messages"] == 3
+    assert lw.verify(out, as_system="5.5.0", **INDEX).system["serves"]["timer_messages"] == 3
     assert not faults(out)
