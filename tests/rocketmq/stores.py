@@ -12,12 +12,9 @@ from golden_stores import CASES, HEALTHY, store
 import logwright as lw
 from logwright.codec.fault import Severity
 
-SIZES = {
-    "mappedFileSizeCommitLog": 1024,
-    "mappedFileSizeConsumeQueue": 100,
-    "maxHashSlotNum": 8,
-    "maxIndexNum": 10,
-}
+INDEX = {"maxHashSlotNum": 8, "maxIndexNum": 10}
+"""Sizes of index files. One of the default size takes 420 MB, which each step of a test reads."""
+SIZES = {"mappedFileSizeCommitLog": 1024, "mappedFileSizeConsumeQueue": 100, **INDEX}
 
 
 LARGER = {**SIZES, "mappedFileSizeCommitLog": 1 << 16, "mappedFileSizeConsumeQueue": 2000}

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from stores import ROWS, SIZES, faults_of
+from stores import INDEX, ROWS, SIZES, faults_of
 
 import logwright as lw
 from logwright.codec.fault import Kind
@@ -58,12 +58,13 @@ def test_queue_file_with_the_name_of_another_one_is_an_error(units: int, files: 
     size = 20 * units
     home = tmp_path / "store"
     rows = [{"topic": "T", "queue_id": 0, "body": b"x"} for _ in range(5)]
-    lw.write(rows, home, "rocketmq.store", mappedFileSizeConsumeQueue=size, mappedFileSizeCommitLog=4096)
-    assert lw.verify(home).ok
+    sizes = {"mappedFileSizeConsumeQueue": size, "mappedFileSizeCommitLog": 4096, **INDEX}
+    lw.write(rows, home, "rocketmq.store", **sizes)
+    assert lw.verify(home, **sizes).ok
     queue = sorted((home / "consumequeue" / "T" / "0").iterdir(), reverse=True)
     for file in queue if files == "all" else queue[-1:]:
         file.rename(file.with_name(f"{int(file.name) + 100 * size:020d}"))
-    report = lw.verify(home)
+    report = lw.verify(home, **sizes)
     assert not report.ok
     wrong = {name: fault.detail for name, fault in report.faults if fault.kind is Kind.ORDER}
     name = f"consumequeue/T/0/{100 * size:020d}"
@@ -74,7 +75,7 @@ def test_queue_file_with_the_name_of_another_one_is_an_error(units: int, files: 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_queue_file_whose_name_is_no_multiple_of_a_unit_is_rebuilt(tmp_path: Path) -> None:
     rows = [{"topic": "T", "queue_id": 0, "body": bytes(50)} for _ in range(8)]
-    sizes = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 100}
+    sizes = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 100, **INDEX}
     lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
     queue = tmp_path / "store/consumequeue/T/0"
     (queue / f"{0:020d}").rename(queue / f"{7:020d}")
@@ -119,7 +120,7 @@ def test_file_among_extension_files_that_a_broker_would_misread_is_removed(name:
 QUEUES = [{"topic": "T", "queue_id": i % 2, "body": bytes([65 + i]) * 200} for i in range(10)]
 
 
-SMALL = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 60}
+SMALL = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 60, **INDEX}
 
 
 @pytest.mark.parametrize(("name", "other"), [("1", "7"), ("1", "0")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from golden_stores import CASES, HEALTHY
-from stores import ROWS, SIZES, SOUND, placed, real_rows, set_bytes, sizes
+from stores import INDEX, ROWS, SIZES, SOUND, placed, real_rows, set_bytes, sizes
 
 import logwright as lw
 
@@ -187,7 +187,7 @@ def test_files_whose_content_a_broker_does_not_need_do_not_prevent_a_repair(tmp_
 @pytest.mark.parametrize("file", [0, 1, 2])
 def test_log_file_of_another_store_does_not_prevent_a_repair(file: int, tmp_path: Path) -> None:
     """A broker gives its messages no unit if messages before them have their queue offsets."""
-    options = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 400}
+    options = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 400, **INDEX}
     for name, body in (("store", 100), ("other", 170)):
         rows = [
             {"topic": "T", "queue_id": n // 2 % 2, "store_timestamp_ms": n, "body": b"x" * body} for n in range(27)
@@ -196,7 +196,7 @@ def test_log_file_of_another_store_does_not_prevent_a_repair(file: int, tmp_path
     log = sorted((tmp_path / "store/commitlog").iterdir())[file]
     shutil.copyfile(tmp_path / "other/commitlog" / log.name, log)
     expected = lw.read(tmp_path / "store", mode="DROPMALFORMED")["physical_offset"].to_pylist()
-    lw.repair(tmp_path / "store", tmp_path / "out")
-    report = lw.verify(tmp_path / "out")
+    lw.repair(tmp_path / "store", tmp_path / "out", **INDEX)
+    report = lw.verify(tmp_path / "out", **INDEX)
     assert "no unit" not in str(report.to_dict())
     assert lw.read(tmp_path / "out", mode="DROPMALFORMED")["physical_offset"].to_pylist() == expected

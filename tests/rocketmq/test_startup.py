@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from golden_stores import CASES, HOME, Run, directory, readable, runs
+from stores import INDEX
 
 import logwright as lw
 from logwright.codec.engine.startup import Started
@@ -165,10 +166,10 @@ def test_messages_of_a_renamed_log_file_are_lost_for_consumers(
 ) -> None:
     """A broker adds them to queues with their physical offsets, which are not in the file. Old ones read offset 0 in the first file."""
     rows = [{"topic": "T", "body": b"x" * 50, "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(9)]
-    lw.write(rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=4096)
+    lw.write(rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=4096, **INDEX)
     (log,) = (tmp_path / "store/commitlog").iterdir()
     log.rename(log.with_name(f"{4096:020d}"))
     for clean in (True, False):
-        system = lw.verify(tmp_path / "store", as_system=version, clean=clean).system
+        system = lw.verify(tmp_path / "store", as_system=version, clean=clean, **INDEX).system
         assert system is not None
         assert (system["rows"], system["rows_lost"]) == (served, len(rows) - served)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import INDEX
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.timer import BLANK, SLOT, UNIT, WHEEL_SIZE
@@ -16,8 +17,6 @@ from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 TIME = 1_700_000_000_000
 READ = TIME + 100_000
 """The time up to which the wheel was read: all units of `timer_log` are delivered."""
-INDEX = {"maxHashSlotNum": 8, "maxIndexNum": 60}
-"""Settings of a small index file: one of the default size takes 420 MB, which are read again and again."""
 SIZE = 5 * UNIT.min_size
 """The size of a timer log file, with room for four units and a blank record."""
 
