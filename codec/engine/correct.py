@@ -384,18 +384,17 @@ def _followed_by(before: Frames | None, frames: Frames) -> Frames:
 
 def _in_order(codec: Codec, column: str, frame: Frames, around: Around) -> bool:
     """Return whether a frame is between those around it in the order of the file."""
-    low, high = codec.frame_bounds(frame, column)
-    if low is None:
+    pairs = ((around.before, frame), (frame, around.after))
+    return all(_ascend(codec, column, *pair) for pair in pairs)
+
+
+def _ascend(codec: Codec, column: str, before: Frames | None, after: Frames | None) -> bool:
+    if before is None or after is None:
         return True
-    if around.before is not None:
-        _, last = codec.frame_bounds(around.before, column)
-        if last is not None and not bool(low[0] > last[-1]):
-            return False
-    if around.after is not None:
-        first, _ = codec.frame_bounds(around.after, column)
-        if first is not None and not bool(high[0] < first[0]):
-            return False
-    return True
+    # Together: some frames have no position of their own, but that at which the frame before them ends.
+    both = _followed_by(before.pick(slice(-1, None)), after.pick(slice(0, 1)))
+    low, high = codec.frame_bounds(both, column)
+    return low is None or bool(high[0] < low[1])
 
 
 def _runs(places: Int64s) -> list[tuple[int, int]]:

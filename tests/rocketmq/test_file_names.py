@@ -10,6 +10,7 @@ from stores import INDEX, ROWS, SIZES, faults_of
 
 import logwright as lw
 from logwright.codec.fault import Kind
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 
@@ -165,3 +166,80 @@ def test_copy_of_a_log_file_under_another_number_is_told_its_name(name: str, tmp
     assert fault.detail.endswith(f"if the file was renamed, its name was {second.name}")
     (tmp_path / name).rename(tmp_path / "copy.log")
     assert lw.read(tmp_path / "copy.log").num_rows == count
+
+
+@pytest.mark.parametrize("damage", ["no multiple", "of a missing file", "exchanged"])
+def test_message_of_a_renamed_file_is_moved_although_one_bit_would_fit_its_place(
+    damage: str, tmp_path: Path
+) -> None:
+    """The names differ from the right ones by one bit, and each file has one message: nothing in a file shows which of both is wrong."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "body": bytes([65 + i]) * 1800} for i in range(6)]
+    lw.write(rows, home, "rocketmq.store", **SMALL)
+    expected = lw.read(home)
+    logs = sorted(home.glob("commitlog/*"))
+    assert len(logs) == 6
+    if damage == "exchanged":
+        data = logs[2].read_bytes()
+        logs[2].write_bytes(logs[3].read_bytes())
+        logs[3].write_bytes(data)
+    else:
+        logs[2].rename(logs[2].with_name(f"{4097 if damage == 'no multiple' else 4096 + (1 << 15):020d}"))
+    lw.repair(home, out, **SMALL)
+    assert lw.read(out).equals(expected)
+    assert [path.name for path in sorted(out.glob("commitlog/*"))] == [path.name for path in logs]
+
+
+@pytest.mark.parametrize("bit", [0, 12, 13, 40])
+def test_flipped_bit_of_a_physical_offset_is_corrected_in_a_file_with_one_message(
+    bit: int, tmp_path: Path
+) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "body": bytes([65 + i]) * 1800} for i in range(6)]
+    lw.write(rows, home, "rocketmq.store", **SMALL)
+    expected = lw.read(home)
+    path = sorted(home.glob("commitlog/*"))[2]
+    data = bytearray(path.read_bytes())
+    at = MESSAGE.offset("physical_offset") + 7 - bit // 8
+    data[at] ^= 1 << bit % 8
+    path.write_bytes(data)
+    lw.repair(home, out, **SMALL)
+    assert lw.read(out).equals(expected)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_lost_message_gets_its_queue_offset_although_the_queue_file_was_renamed(
+    kept: int, tmp_path: Path
+) -> None:
+    """Units of undamaged messages show the queue offsets of the file."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "queue_id": i // 4, "body": bytes([65 + i]) * 100} for i in range(5)]
+    options = {**SMALL, "mappedFileSizeConsumeQueue": 200}
+    lw.write(rows, home, "rocketmq.store", **options)
+    queue, log = home / f"consumequeue/T/0/{0:020d}", home / f"commitlog/{0:020d}"
+    queue.rename(queue.with_name(f"{200:020d}"))
+    places = lw.read(home)["physical_offset"].to_pylist()
+    data = bytearray(log.read_bytes())
+    for at in places[kept:4]:
+        data[at + 100 : at + 130] = bytes(30)  # in the body
+    log.write_bytes(data)
+    lw.repair(home, out, **options)
+    assert lw.verify(out, **options).ok
+    assert lw.read(out)["queue_offset"].to_pylist() == [*range(kept), 0]
+    units = lw.read(out / f"consumequeue/T/0/{0:020d}")
+    assert units["physical_offset"].to_pylist()[:4] == places[:4]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_start_ignores_an_incomplete_unit_at_the_end_of_a_misnamed_queue_file(
+    version: str, tmp_path: Path
+) -> None:
+    home, options = tmp_path / "store", {**SMALL, "mappedFileSizeConsumeQueue": 200}
+    lw.write(QUEUES, home, "rocketmq.store", **options)
+    (queue,) = (home / "consumequeue/T/0").iterdir()
+    queue.rename(queue.with_name(f"{1:020d}"))
+    for log in sorted(home.glob("commitlog/*"))[::-1]:
+        log.rename(log.with_name(f"{int(log.name) + (1 << 20):020d}"))
+    report = lw.verify(home, as_system=version, **options)
+    assert report.system is not None
+    assert report.system["opens"]

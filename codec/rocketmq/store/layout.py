@@ -24,7 +24,7 @@ from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
-from logwright.codec.rocketmq.store.log import UNITS
+from logwright.codec.rocketmq.store.log import UNITS, renamed
 from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
@@ -145,6 +145,10 @@ class Store(RowLayout):
         last = _last_with_messages(listing, logs)
         for i in range(last):
             files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
+        elsewhere = renamed(listing, logs)
+        for i, file in enumerate(files):
+            if file.name in elsewhere:
+                files[i] = replace(file, hints={**file.hints, "renamed": True})
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
         timer = [Entry(file.name, file.size) for file in files if file.codec == TIMER_LOG.name]
         faults = (

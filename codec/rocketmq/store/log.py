@@ -6,9 +6,9 @@ another file, or across the boundary of two files, which a broker never writes.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -257,6 +257,28 @@ def _first_offset(listing: Listing, entry: Entry) -> int:
     return int.from_bytes(head[at:], "big")
 
 
+def renamed(listing: Listing, logs: Sequence[Entry]) -> set[str]:
+    """Return the names of the files that have the name of another file, or one that no file of the log can have.
+
+    In any other file a first message with a wrong physical offset is more likely damaged.
+    """
+    size = tree.size_of(logs) or 1
+    firsts = {entry.name: _first_offset(listing, entry) for entry in logs}
+    bases = {tree.base_of(name) or 0: name for name in firsts}
+    usual = Counter(base % size for base in bases).most_common(1)
+    out = set()
+    for base, name in bases.items():
+        first = firsts[name]
+        if first == base:
+            continue
+        owner = bases.get(first)
+        exchanged = owner is not None and firsts[owner] != first
+        fills_gap = owner is None and {first - size, first + size} <= bases.keys()
+        if exchanged or fills_gap or base % size != usual[0][0]:
+            out.add(name)
+    return out
+
+
 class Log:
     """The commit log of a store. `read` and then `strays` fill `files`, the files as they should be."""
 
@@ -444,15 +466,38 @@ class Log:
             return []
         starts, stops = np.array(runs, np.int64).T
         out: dict[int, LostMessage] = {}
-        files = (file for folder in folders or (tree.QUEUE,) for file in self.units(folder))
-        for queue, first, units in files:
+        files = ((folder, file) for folder in folders or (tree.QUEUE,) for file in self.units(folder))
+        for folder, (queue, first, units) in files:
             phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
             lost = (phy >= 0) & (size > 0) & (size != FILLER) & (beyond | (phy < stops[-1]))
             lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
+            if lost.any() and folder == tree.QUEUE:
+                found = (size > 0) & (before >= 0) & (phy + size <= stops[np.maximum(before, 0)]) & ~lost
+                first = self._first_number(first, phy, np.flatnonzero(found))
             for i in np.flatnonzero(lost).tolist():
                 out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
         return [out[phy] for phy in sorted(out)]
+
+    def _first_number(self, named: int, phy: Int64s, found: npt.NDArray[np.intp]) -> int:
+        """Return the queue offset of the first unit of a file whose name says `named`. `phy`: the physical offsets of its units. `found`: the
+        units of undamaged messages, whose queue offsets show whether the file has the name of another one.
+
+        A single message with one wrong bit in its queue offset does not.
+        """
+        if not len(found):
+            return named
+        first, last = (self._number(int(phy[i])) - int(i) for i in found[[0, -1]])
+        one = len(found) == 1 and (first ^ named).bit_count() == 1
+        return named if first != last or first < 0 or one else first
+
+    def _number(self, phy: int) -> int:
+        """Return the queue offset of an undamaged message; -1 if it is split by the end of a file."""
+        file = self._files[self._base(phy)]
+        run = file.runs[bisect_right(file.runs, phy - file.base, key=_START) - 1]
+        at = phy - file.base - run.moved + MESSAGE.offset("queue_offset")
+        number = b"" if run.rest is not None else self.listing.read(run.name, at, 8)
+        return int.from_bytes(number, "big", signed=True) if len(number) == 8 else -1
 
     def holes(self) -> list[int]:
         """Return the physical offsets at which missing bytes end, in order."""

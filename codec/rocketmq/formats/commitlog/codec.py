@@ -67,6 +67,8 @@ class CommitLogContext(FramedContext):
     blank: int = -1
     followed: bool = False
     """Whether a later file has messages: then this one ends with a blank record."""
+    renamed: bool = False
+    """Whether the file has the name of another one: then it does not say where messages belong."""
     hides: bool = False
     """Whether placeholders of lost messages are not rows."""
     sizes: Sizes = field(default_factory=Sizes)
@@ -170,7 +172,7 @@ class CommitLog(FramedCodec):
         if at + SMALLEST <= end <= len(data) and had_trailer(data, at, end):
             yield from super().suspects(window, at, limit, around, context)
         else:
-            yield from suspects(window, at, self.base(context))
+            yield from suspects(window, at, None if context.renamed else self.base(context))
 
     def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
         """Return the messages with a property that is almost the checksum property."""
@@ -203,10 +205,12 @@ class CommitLog(FramedCodec):
     # Reading
 
     def context(self, name: str, options: Options, **hints: Any) -> CommitLogContext:
-        """With the hint `hides`, messages that replace lost or removed ones are not rows. `followed`: a later file has messages."""
+        """With the hint `hides`, messages that replace lost or removed ones are not rows. `followed`: a later file has messages. `renamed`: the
+        file has the name of another one."""
         context = super().context(name, options, **hints)
         assert isinstance(context, CommitLogContext)
         context.followed = bool(hints.get("followed"))
+        context.renamed = bool(hints.get("renamed"))
         context.hides = bool(hints.get("hides"))
         return context
 
