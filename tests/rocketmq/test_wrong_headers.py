@@ -1,4 +1,4 @@
-"""Correct topics, queue ids and queue offsets of messages, which no checksum covers."""
+"""Correct topics, queue ids, queue offsets and ports of messages, which no checksum covers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from stores import LARGER, ROWS, SIZES, placed, set_bytes, sizes
 
 import logwright as lw
-from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, STORE_HOST
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 
@@ -185,3 +185,31 @@ def test_queue_of_a_log_that_starts_at_0_begins_at_0(tmp_path: Path) -> None:
     shutil.rmtree(home / "consumequeue")
     lw.repair(home, out)
     assert (out / log.relative_to(home)).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("born_host", MESSAGE.offset("born_host")), ("store_host", STORE_HOST)]
+)
+def test_port_that_clients_refuse_is_cleared(name: str, place: int, tmp_path: Path) -> None:
+    """A client that cannot decode a message never gets it."""
+    store = tmp_path / "store"
+    rows = [{"topic": "T", "queue_id": 0, "body": b"x" * 50} for _ in range(4)]
+    lw.write(rows, store, "rocketmq.store", **SIZES)
+    expected = lw.read(store, columns="*")
+    (log,) = (store / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    at = expected["physical_offset"][2].as_py() + place + 4
+    data[at] ^= 0x20
+    log.write_bytes(data)
+    assert [fault.detail.split(" is ")[0] for _, fault in lw.verify(store, **SIZES).faults if fault.severity == "warning"] == [
+        f"the port of {name}"
+    ]  # fmt: skip
+    for version in ("4.9.7", "5.5.0"):
+        system = lw.verify(store, as_system=version, **SIZES).system
+        assert system is not None
+        assert system["rows_lost"] == 1
+    report = lw.repair(store, tmp_path / "out", **SIZES)
+    assert any("ports" in note for note in report.notes)
+    assert lw.read(tmp_path / "out", columns="*").equals(expected)
+    lw.repair(store, tmp_path / "left", correct=False, **SIZES)
+    assert (tmp_path / "left/commitlog" / log.name).read_bytes() == data

@@ -15,6 +15,7 @@ import numpy as np
 
 from logwright.codec.rocketmq.dispatch import Units
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
+from logwright.codec.rocketmq.formats.commitlog.read import AFTER_HOSTS
 
 Place = tuple[str, int, int]
 """Topic, queue id and queue offset."""
@@ -161,9 +162,14 @@ class Sequences:
 
 
 def placed(message: bytes, place: Place | None, time: int | None) -> bytes:
-    """Return a message with another topic of the same size, queue id and queue offset, or store time."""
+    """Return a message with another topic of the same size, queue id and queue offset, or store time.
+
+    The first two bytes of a port are 0 in the result.
+    """
     data = bytearray(message)
-    stored, *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    stored, body, _, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    for end in (stored, body - AFTER_HOSTS):
+        data[end - 4 : end - 2] = bytes(2)
     if time is not None:
         data[stored : stored + 8] = time.to_bytes(8, "big", signed=True)
     if place is None:

@@ -6,6 +6,7 @@ are rebuilt, and so are damaged index files.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.check.times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.derive import Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
+from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer
+from logwright.codec.rocketmq.formats.commitlog.read import no_ports, ports
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.derived_files import (
@@ -81,6 +84,8 @@ class StoreRepair(Repairer):
         self.times = StoreTimes()
         self.stored: dict[int, int] = {}
         """The store times of messages with a wrong one, by physical offset."""
+        self.ports: set[int] = set()
+        """The physical offsets of the messages with a port that clients refuse."""
         self.queues: dict[tuple[str, int], int] = {}
         """The queues of all messages, with the physical offset of the first message of each."""
 
@@ -119,6 +124,12 @@ class StoreRepair(Repairer):
         except IndexError:
             return  # a message that a broker refuses
         times.add(part.data, part.start, part.end, added.phy, added.stored)
+        if self.correct:
+            refused = functools.reduce(np.logical_or, map(no_ports, ports(part).values()))
+            self.ports.update(
+                int(part.head["physical_offset"][i]) for i in np.flatnonzero(refused).tolist()
+                if not has_trailer(part.data, int(part.start[i]), int(part.end[i]))
+            )  # fmt: skip
         for queue in added.queues:
             self.queues.setdefault(queue, -1)
         for i, own in groups(added.units.queue):
@@ -244,16 +255,20 @@ class StoreResult(RepairPlan):
             self.notes.append("Displaced messages were moved back to their physical offsets.")
 
     def _copied(self, file: LogFile, run: Run, start: int) -> Iterator[Extent]:
-        """Return the messages of a run from `start` on, with wrong topics, queue ids, queue offsets and store times replaced."""
-        places, times = self.repair.corrections, self.repair.stored
-        wrong = sorted(phy - file.base for phy in {*places, *times})
+        """Return the messages of a run from `start` on, with wrong topics, queue ids, queue offsets, store times and ports replaced."""
+        places, times, ports = self.repair.corrections, self.repair.stored, self.repair.ports
+        wrong = sorted(phy - file.base for phy in {*places, *times, *ports})
         for at in wrong[bisect_left(wrong, start) : bisect_left(wrong, run.stop)]:
             size = int.from_bytes(self.listing.read(run.name, at - run.moved, 4), "big")
             message = self.listing.read(run.name, at - run.moved, size)
             yield from run.copied(start, at)
             yield placed(message, places.get(file.base + at), times.get(file.base + at))
-            fields = "topics, queue ids or queue offsets" if file.base + at in places else "store times"
-            self.notes.append(f"Wrong {fields} of messages were corrected.")
+            if file.base + at in places:
+                self.notes.append("Wrong topics, queue ids or queue offsets of messages were corrected.")
+            if file.base + at in times:
+                self.notes.append("Wrong store times of messages were corrected.")
+            if file.base + at in ports:
+                self.notes.append("The first two bytes of ports are 0 now: clients refused the messages.")
             start = at + size
         yield from run.copied(start, run.stop)
 

@@ -28,8 +28,11 @@ from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, SMALLEST, TRAILER
 from logwright.codec.rocketmq.formats.commitlog.read import (
+    LARGEST_PORT,
     Messages,
     compressed,
+    no_ports,
+    ports,
     replacements,
     store_timestamp,
 )
@@ -54,7 +57,6 @@ BODY_LIMIT = Option(
 )
 _LEAST_LEFT = 8
 """Bytes that a broker leaves free after the last message of a file, for the blank record."""
-_LARGEST_PORT = 65535
 
 
 @dataclass
@@ -242,21 +244,15 @@ class CommitLog(FramedCodec):
         return faults
 
     def findings(self, part: Part, context: CommitLogContext) -> Sequence[Fault]:
-        """Report ports that a client refuses: it does not decode the message. Source: `MessageDecoder.decode`, `InetSocketAddress`."""
-        flags = part.head["sys_flag"]
-        born_v6, store_v6 = (
-            (flags & bit != 0) * layout.V6_EXTRA for bit in (layout.BORN_V6, layout.STORE_V6)
-        )
+        """Report ports that a client refuses."""
         faults = []
-        for name, end in (
-            ("born_host", layout.STORE_TIMESTAMP + born_v6),
-            ("store_host", layout.RECONSUME_TIMES + born_v6 + store_v6),
-        ):
-            port = fixed_at(part.data, part.start + end - 4, ">i4")
-            for i in np.flatnonzero((port < 0) | (port > _LARGEST_PORT)).tolist():
-                text = f"the port of {name} is {port[i]}, expected 0 to {_LARGEST_PORT}"
+        for name, port in ports(part).items():
+            for i in np.flatnonzero(no_ports(port)).tolist():
+                text = f"the port of {name} is {port[i]}, expected 0 to {LARGEST_PORT}"
                 system = "a broker serves the message, and clients cannot decode it"
-                faults.append(self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, system))
+                faults.append(
+                    replace(self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, system), rows_lost=0)
+                )
         return faults
 
     # Writing

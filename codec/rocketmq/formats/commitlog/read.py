@@ -27,6 +27,9 @@ _FLAGS = {"body": BODY, "properties": LISTS, "tags": KNOWN, "keys": KNOWN}
 _TEXTS = ("topic", "tags", "keys", "properties")
 _TIMES = ("born_timestamp", "store_timestamp")
 _STORED, _BODY, _BODY_SIZE = range(3)
+AFTER_HOSTS = layout.BODY - layout.RECONSUME_TIMES
+"""Bytes between the address of the broker and the body."""
+LARGEST_PORT = 65535
 
 
 @kernel("const u1[], const i8[], i8[,]")
@@ -57,6 +60,21 @@ def replacements(part: Part) -> Bools:
     if mask.any():
         mask[mask] = Messages(part.pick(mask), 0).zeroed()
     return mask
+
+
+def ports(part: Part) -> dict[str, npt.NDArray[Any]]:
+    """Return the ports of the producers and of the brokers, by the field of the address."""
+    stored, body, _ = places(part)
+    ends = {"born_host": stored, "store_host": body - AFTER_HOSTS}
+    return {name: fixed_at(part.data, end - 4, ">i4") for name, end in ends.items()}
+
+
+def no_ports(ports: npt.NDArray[Any]) -> Bools:
+    """Return which of these cannot be ports. A client refuses them and does not decode the message.
+
+    Source: `MessageDecoder.decode`, `InetSocketAddress`.
+    """
+    return (ports < 0) | (ports > LARGEST_PORT)
 
 
 def store_timestamp(data: Bytes, at: int) -> int:
