@@ -6,7 +6,6 @@ are rebuilt, and so are damaged index files.
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from logwright.codec.rocketmq.check.times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.derive import Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer
-from logwright.codec.rocketmq.formats.commitlog.read import no_ports, ports
+from logwright.codec.rocketmq.formats.commitlog.read import wrong_ports
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.derived_files import (
@@ -125,9 +124,8 @@ class StoreRepair(Repairer):
             return  # a message that a broker refuses
         times.add(part.data, part.start, part.end, added.phy, added.stored)
         if self.correct:
-            refused = functools.reduce(np.logical_or, map(no_ports, ports(part).values()))
             self.ports.update(
-                int(part.head["physical_offset"][i]) for i in np.flatnonzero(refused).tolist()
+                int(part.head["physical_offset"][i]) for _, i, _ in wrong_ports(part)
                 if not has_trailer(part.data, int(part.start[i]), int(part.end[i]))
             )  # fmt: skip
         for queue in added.queues:

@@ -31,10 +31,9 @@ from logwright.codec.rocketmq.formats.commitlog.read import (
     LARGEST_PORT,
     Messages,
     compressed,
-    no_ports,
-    ports,
     replacements,
     store_timestamp,
+    wrong_ports,
 )
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
@@ -246,13 +245,11 @@ class CommitLog(FramedCodec):
     def findings(self, part: Part, context: CommitLogContext) -> Sequence[Fault]:
         """Report ports that a client refuses."""
         faults = []
-        for name, port in ports(part).items():
-            for i in np.flatnonzero(no_ports(port)).tolist():
-                text = f"the port of {name} is {port[i]}, expected 0 to {LARGEST_PORT}"
-                system = "a broker serves the message, and clients cannot decode it"
-                faults.append(
-                    replace(self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, system), rows_lost=0)
-                )
+        for name, i, port in wrong_ports(part):
+            text = f"the port of {name} is {port}, expected 0 to {LARGEST_PORT}"
+            system = "a broker serves the message, and clients cannot decode it"
+            fault = self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, system)
+            faults.append(replace(fault, rows_lost=0))
         return faults
 
     # Writing
