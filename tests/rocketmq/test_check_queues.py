@@ -76,6 +76,24 @@ def test_extension_that_units_lead_to_must_exist(tmp_path: Path) -> None:
     assert faults_of(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize("damage", ["file", "address"])
+def test_repair_rebuilds_the_extension_that_units_lead_to(damage: str, tmp_path: Path) -> None:
+    store, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "queue_id": n % 2, "body": b"x", "tags": "A"} for n in range(30)]
+    options = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 512, **LARGER}
+    lw.write(rows, store, "rocketmq.store", **options)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    if damage == "file":
+        shutil.rmtree(store / "consumequeue_ext/T/1")
+    else:
+        queue = store / f"consumequeue/T/1/{0:020d}"
+        data = bytearray(queue.read_bytes())
+        data[UNIT.min_size + UNIT.offset("tags_code") + 5] ^= 1
+        queue.write_bytes(data)
+    lw.repair(store, out, **options)
+    assert {path: (out / path.relative_to(store)).read_bytes() for path in before} == before
+
+
 def test_queue_file_that_is_shorter_than_others_is_damage(keyed: Path, tmp_path: Path) -> None:
     """A broker does not load a store with such a file."""
     queue = sorted((keyed / "consumequeue").rglob("0" * 10 + "*"))[1]

@@ -139,7 +139,6 @@ def test_given_payload_is_only_used_if_it_is_the_message_of_its_row() -> None:
         assert encoded.tables()[0].equals(rows)
 
 
-@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
 @pytest.mark.parametrize("name", ["born_host", "store_host"])
 def test_port_that_clients_refuse_is_noted(sys_flag: int, name: str, tmp_path: Path) -> None:

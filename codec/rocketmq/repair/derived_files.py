@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.arrays import Bools
+from logwright.codec.arrays import Bools, among
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import DamageError, Severity
@@ -24,8 +24,8 @@ from logwright.codec.rocketmq.check.timer import timer_faults
 from logwright.codec.rocketmq.derive import Deriver, Gaps, QueueEnd, Read
 from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
-from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, entry_at
 from logwright.codec.rocketmq.formats.page import PAGE
@@ -203,8 +203,12 @@ class DerivedFiles:
         if isinstance(piece.data, Zeros):
             return is_empty(self._listing, piece.name, start, stop)
         stored, data = self._listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
-        if stored == data or tree.first(piece.name) == tree.BATCH:
+        if tree.first(piece.name) == tree.BATCH:
             return stored == data
+        if not self._has_addresses(piece.name, stored):
+            return False
+        if stored == data:
+            return True
         old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
         same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
@@ -232,6 +236,21 @@ class DerivedFiles:
             if wrong > _MOST_WRONG:
                 break
         return True
+
+    def _has_addresses(self, name: str, stored: bytes) -> bool:
+        """Return whether the files of `consumequeue_ext` of the same queue have the addresses in these units of a queue file."""
+        if not self._config.ext:
+            return True
+        units = np.frombuffer(stored, _UNIT)
+        codes = units["tags_code"].astype(np.int64)
+        leads = (
+            (codes <= FIRST_TAG) & (units["size"] > 0) & (units["size"] != FILLER) & ~_below(units, self._low)
+        )
+        places = codes[leads] & ADDRESS - 1
+        folder = f"{tree.EXT}/{name.partition('/')[2].rpartition('/')[0]}/"
+        size = self._config.ext_size
+        bases = [_base(other) for other in self._sizes if other.startswith(folder)]
+        return bool(among(places // size * size, np.array(sorted(bases), np.int64)).all())
 
     def _message(self, result: Listing, unit: np.void) -> bytes:
         name, at = next(located(result, int(unit["physical_offset"])))
