@@ -84,17 +84,20 @@ class Broker:
             raise
         return self
 
-    def consume(self, topic: str, count: int, group: str = "oracle") -> list[dict[str, Any]]:
-        """Return the messages that a new consumer group gets from a topic, from its first on; `body` is bytes."""
-        rows, _ = self._session.ask(
-            "consume", timeout=300, topic=topic, count=count, group=group, patience=_PATIENCE
-        )
+    def consume(
+        self, topic: str, count: int, group: str = "oracle", *, refused: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return the messages that a new consumer group gets from a topic, from its first on; `body` is bytes. It refuses the first ones, so
+        that the broker delivers them again."""
+        settings = {"topic": topic, "count": count, "group": group, "refused": refused}
+        rows, _ = self._session.ask("consume", timeout=300, patience=_PATIENCE, **settings)
         return [{**row, "body": bytes.fromhex(row["body"])} for row in rows]
 
-    def produce(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Send messages (`topic`, `queue_id`, `tags`, `keys`, `body`). Return their queue offsets."""
+    def produce(self, messages: Sequence[Mapping[str, Any]], **how: Any) -> list[int]:
+        """Send messages (`topic`, `queue_id`, `tags`, `keys`, `body`, `properties`): each alone, as one `batch`, or each in a transaction that
+        has this `end` (`commit`, `rollback`). Return their queue offsets."""
         rows = [{**message, "body": message["body"].hex()} for message in messages]
-        return self._session.ask("produce", messages=rows)[0]
+        return self._session.ask("produce", timeout=300, messages=rows, **how)[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

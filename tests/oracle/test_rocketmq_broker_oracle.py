@@ -1,10 +1,11 @@
-"""A real name server, broker, consumer and producer use a store that Spark wrote."""
+"""A real name server, broker, consumer and producer use stores that Spark wrote, and write some themselves."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,54 @@ def ordered(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[list[Any
         ([row[name] for name in names] for row in rows),
         key=lambda values: values[names.index("physical_offset")],
     )
+
+
+def contents(home: Path, folder: str) -> list[bytes]:
+    """Return the files of a folder in order. The names of index files are the times of their creation."""
+    return [path.read_bytes() for path in sorted((home / folder).rglob("*")) if path.is_file()]
+
+
+def test_queues_and_index_of_a_broker_with_every_kind_of_message_are_rebuilt_byte_for_byte(
+    tmp_path: Path,
+) -> None:
+    """Single ones, batches, compressed ones, transactions of both ends, delay levels, messages that a consumer refused, and light topics."""
+    reason = oracle.available()
+    if reason:
+        pytest.skip(reason)
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(
+        [{"topic": "Orders", "queue_id": n, "body": b"x"} for n in range(4)], home, "rocketmq.store", **SIZES
+    )
+    options = {**SIZES, "messageDelayLevel": "1s 2s", "enableLmq": True}
+
+    def messages(kind: str, count: int, size: int = 50, **properties: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "topic": "Orders", "queue_id": n % 4, "tags": kind, "keys": f"{kind}{n} shared",
+                "body": f"{kind} {n} ".encode().ljust(size, b"."), "properties": properties,
+            }
+            for n in range(count)
+        ]  # fmt: skip
+
+    with oracle.Broker(home, {**options, "enableMultiDispatch": True}) as broker:
+        broker.produce(messages("single", 20))
+        broker.produce(messages("large", 3, 8000))
+        for row in range(4):
+            broker.produce([{**message, "queue_id": row} for message in messages("batch", 5)], batch=True)
+        broker.produce(messages("committed", 6), end="commit")
+        broker.produce(messages("undone", 4), end="rollback")
+        broker.produce(messages("late", 6, DELAY=1))
+        broker.produce(messages("light", 8, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
+        received = broker.consume("Orders", 70, refused=3)
+    kinds = Counter(row["tags"] for row in received)
+    sent = {None: 4, "single": 20, "large": 3, "batch": 20, "committed": 6, "late": 6, "light": 8}
+    assert {kind: min(kinds[kind], count) for kind, count in sent.items()} == sent
+    assert sum(kinds.values()) == sum(sent.values()) + 3
+    report = lw.verify(home, **options)
+    assert report.ok, report.text()
+    topics = {row["topic"] for row in lw.read(home).to_pylist()}
+    assert {"RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "%RETRY%oracle"} <= topics
+    lw.rebuild(home, out, what=["consumequeue", "index"], **options)
+    for folder in ("consumequeue", "index"):
+        assert contents(out, folder) == contents(home, folder)
+    assert {"%LMQ%a", "%LMQ%b"} <= {path.name for path in (out / "consumequeue").iterdir()}
