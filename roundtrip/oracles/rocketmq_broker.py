@@ -93,11 +93,11 @@ class Broker:
         rows, _ = self._session.ask("consume", timeout=300, patience=_PATIENCE, **settings)
         return [{**row, "body": bytes.fromhex(row["body"])} for row in rows]
 
-    def produce(self, messages: Sequence[Mapping[str, Any]], **how: Any) -> list[int]:
+    def produce(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """Send messages (`topic`, `queue_id`, `tags`, `keys`, `body`, `properties`): each alone, as one `batch`, or each in a transaction that
         has this `end` (`commit`, `rollback`). Return their queue offsets."""
         rows = [{**message, "body": message["body"].hex()} for message in messages]
-        return self._session.ask("produce", timeout=300, messages=rows, **how)[0]
+        return self._session.ask("produce", timeout=300, messages=rows, **options)[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
