@@ -121,7 +121,7 @@ def damage(
     if not operations and not by_chance and record is None:
         raise UsageError(
             "no operation",
-            advice="Pass one, like --op 'flip:at=1234,bit=3', or random ones with --seed and --count",
+            advice="Pass op='flip:at=1234,bit=3' (--op 'flip:at=1234,bit=3'), or count and seed (--count, --seed) for random ones",
         )
     with plain_errors(target), Input(source, codec, options) as original:
         return _Work(

@@ -76,6 +76,14 @@ class Combined:
     def table(self) -> Table:
         return table_of(registry.get_layout(self.layout).views[self.view], {})
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that identify a row: those of the view's own table, or else the column whose equal values are merged."""
+        own = registry.get_layout(self.layout).views[self.view].rows
+        if own is not None and own.key:
+            return own.key
+        return () if self.key is None else (self.key,)
+
     def rows(
         self,
         columns: Sequence[str],

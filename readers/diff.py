@@ -45,12 +45,13 @@ def diff(a: Target | Loose, b: Target | Loose, options: DiffOptions) -> Differen
     for name in ("view", "columns", "filter"):
         if getattr(options, name) is not None:
             raise UsageError(f"{name} applies only when comparing by rows, not by {options.by}")
+    if options.by == "files" and isinstance(a, DirectoryTarget) == isinstance(b, DirectoryTarget):
+        return _files(a, b, options)
     if kind(a) != kind(b):
         raise UsageError(
-            f"{a.path} is {kind(a)}, but {b.path} is {kind(b)}; such files can only be compared by rows"
+            f"{a.path} is {kind(a)}, but {b.path} is {kind(b)}: they cannot be compared by {options.by}",
+            advice="Compare the rows of formats of one system with by='rows' (--by rows)",
         )
-    if options.by == "files":
-        return _files(a, b, options)
     return _Frames(a, b, options).run()
 
 

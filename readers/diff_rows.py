@@ -142,9 +142,12 @@ class Rows:
             sides.append(_Side(name, side.path, list(reading.tasks), reading.ready))
             self.notes += [f"{name}: {each}" for each in reading.notes]
         self.a, self.b = sides
-        if len(tables) == 2 and tables[0] is not tables[1]:
-            raise UsageError(f"{a.path} and {b.path} have different kinds of rows and cannot be compared")
         self.native = [side for side in (a, b) if not isinstance(side, Loose)]
+        if len(tables) == 2 and tables[0] is not tables[1]:
+            raise UsageError(
+                f"{a.path} is {kind(self.native[0])}, but {b.path} is {kind(self.native[1])}: their rows cannot be compared",
+                advice="Compare their bytes with by='files' (--by files)",
+            )
         self.table = tables[0] if tables else None
         self.columns = self._columns()
         self.filter = self._filter()
@@ -256,9 +259,9 @@ class Rows:
             return key
         key = ()
         for side in (self.a, self.b):
-            combined = [work.key for work in side.works if isinstance(work, Combined)]
-            if combined and combined[0] is not None:
-                key = (combined[0],)
+            combined = [work.row_key for work in side.works if isinstance(work, Combined)]
+            if combined and combined[0]:
+                key = combined[0]
                 break
         else:
             key = self.table.key if self.table is not None else ()

@@ -111,7 +111,11 @@ class Difference:
 
     def _place(self, difference: Mapping[str, Any], side: str) -> Iterator[str]:
         there = difference.get(side)
-        if not there or "offset" not in there:
+        if not there:
+            return
+        if "size" in there:
+            yield f"    {side}: {printable(there['path'])}, {count(there['size'], 'byte')}"
+        if "offset" not in there:
             return
         frame = f"frame at {there['offset']}" + (
             f", {count(there['length'], 'byte')}" if there.get("length") else ""
@@ -126,12 +130,18 @@ class Difference:
 
 def _name(difference: Mapping[str, Any], noun: str) -> str:
     """Describe a difference."""
-    where = " ".join(f"{name}={show(value)}" for name, value in difference["id"].items())
+    ids = difference["id"]
+    where = (
+        printable(ids["file"])
+        if noun == "file"
+        else " ".join(f"{name}={show(value)}" for name, value in ids.items())
+    )
     if difference["kind"] == "changed":
         inside = ", ".join(difference.get("columns", ())) or next(
             (field["field"] for field in difference.get("fields", ())), ""
         )
-        return f"{noun} {where} differs{f' in {inside}' if inside else ''}"
+        at = f" at byte {difference['first_byte']}" if "first_byte" in difference else ""
+        return f"{noun} {where} differs{f' in {inside}' if inside else at}"
     return f"{noun} {where} is only in {'a' if difference['kind'] == 'removed' else 'b'}"
 
 

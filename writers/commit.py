@@ -35,6 +35,7 @@ from logwright.codec.fault import (
     NotFoundError,
     StorageError,
     UsageError,
+    did_you_mean,
 )
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
@@ -145,7 +146,7 @@ class Transaction:
         has been written already.
         """
         if mode not in MODES:
-            raise UsageError(f"unknown mode {mode!r}; valid values: {', '.join(MODES)}")
+            raise UsageError(f"unknown mode {mode!r}", advice=did_you_mean(mode, MODES))
         path = meant(files, layout, path)
         target = Target.at(files, layout, path, roots)
         at = files.stat(target.path)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 from logwright.codec import registry
-from logwright.codec.fault import ExistsError, StorageError, UsageError
+from logwright.codec.fault import ExistsError, StorageError, UsageError, did_you_mean
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
 from logwright.readers.paths import Path, expand
@@ -209,7 +209,7 @@ def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
             advice="Append to its directory, with the name of the layout",
         )
     if mode not in ("error", "overwrite"):
-        raise UsageError(f"unknown mode {mode!r}; valid values: error, overwrite")
+        raise UsageError(f"unknown mode {mode!r}", advice=did_you_mean(mode, ("error", "overwrite")))
     existing = files.stat(target)
     if existing is not None and existing.directory:
         raise ExistsError("it is a directory; expected a file", path=path)

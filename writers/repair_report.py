@@ -172,7 +172,7 @@ def _sentences(
     system = layout.name.partition(".")[0]
     return [
         *_removed(done.cut, would, noun, verb, missing=missing),
-        f"{would}kept: {count(done.summary.rows, noun)}{f' ({ids})' if ids else ''}",
+        f"{would}kept: {count(done.summary.rows, noun)}{f' ({ids})' if ids and done.summary.rows else ''}",
         *_files(done, request, verb),
         *(
             f"still damaged: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"

@@ -169,7 +169,7 @@ def _kind(item: Any) -> Any:
             return kind
     if isinstance(item, Mapping):
         return dict
-    raise UsageError(f"a {type(item).__name__} is not a row", advice=_ACCEPTED)
+    raise UsageError(f"a row must be a dict, not {type(item).__name__}", advice=_ACCEPTED)
 
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], table: Table | None, seen: int) -> pa.RecordBatch:

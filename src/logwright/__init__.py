@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from logwright.comparison import diff
     from logwright.conversion import convert
     from logwright.corpora.damage import Damaged, damage
+    from logwright.corpora.generate import Generated
     from logwright.explanation import Explanation
     from logwright.readers.difference import Difference
     from logwright.readers.report import Report
@@ -91,6 +92,7 @@ _HOME = {
     **dict.fromkeys(("Scan", "read", "scan"), "logwright.scanning"),
     "codecs": "logwright.catalogue",
     **dict.fromkeys(("Damaged", "damage"), "logwright.corpora.damage"),
+    "Generated": "logwright.corpora.generate",
     "convert": "logwright.conversion",
     "diff": "logwright.comparison",
     "Explanation": "logwright.explanation",
@@ -104,7 +106,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022
     "Scan", "codecs", "convert", "damage", "detect", "diff", "edit", "explain", "generate", "inspect", "read", "rebuild", "repair",
     "roundtrip", "scan", "verify", "write",
-    "Report", "Fault", "Difference", "Written", "Damaged", "Roundtrip", "Explanation",
+    "Report", "Fault", "Difference", "Written", "Generated", "Damaged", "Roundtrip", "Explanation",
     "LogwrightError", "DamageError", "UsageError", "UnsupportedError", "NotFoundError", "AccessError", "ExistsError",
     "BusyError", "StorageError", "DamageWarning",
 ]  # fmt: skip

@@ -62,6 +62,16 @@ def test_page_contains_all_bytes() -> None:
     assert {len(column) for column in data["nodes"].values()} == {len(names)}
 
 
+def test_problem_is_counted_once() -> None:
+    """The heading of a damaged range has no problem of its own if a field shows it."""
+    data = content(lw.explain(DAMAGED).html())
+    problems = [i for i, problem in enumerate(data["nodes"]["problem"]) if problem]
+    kinds = {data["strings"][data["nodes"]["kind"][i]] for i in problems}
+    assert "damage" in {data["strings"][kind] for kind in data["nodes"]["kind"]}
+    assert "damage" not in kinds
+    assert len(problems) == 3
+
+
 def test_file_content_is_escaped(tmp_path: Path) -> None:
     """The file name is escaped too."""
     evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"
@@ -91,7 +101,7 @@ def test_page_contains_damage_and_notes() -> None:
     strings = data["strings"]
     kinds = [strings[i] for i in data["nodes"]["kind"]]
     at = kinds.index("damage")
-    assert strings[data["nodes"]["problem"][at]].startswith("crc mismatch")
+    assert strings[data["nodes"]["meaning"][at]].startswith("crc mismatch")
     assert "the broker truncates the log here" in data["more"][str(at)]["system"]
     asked = content(lw.explain(DAMAGED.parent, fault=1).html())
     assert asked["notes"][0].startswith("fault 1 of 1")
@@ -226,7 +236,7 @@ def test_keys_move_through_the_fields(open_browser: Page, tmp_path: Path) -> Non
 @needs_browser
 def test_problems_can_be_stepped_through(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
-    assert page.js("document.querySelector('#count').textContent") == "4 problems"
+    assert page.js("document.querySelector('#count').textContent") == "3 problems"
     assert chosen(page) == "crc"
     assert (
         page.js("document.querySelector('#detail .bad').textContent")

@@ -412,6 +412,41 @@ def test_golden_bit_flips_are_found_at_their_byte() -> None:
     assert tried
 
 
+# Files
+
+
+def test_first_differing_byte_of_a_file_is_printed(tmp_path: Path) -> None:
+    for name, data in (("a", b"0\n1\n0 0\n"), ("b", b"0\n1\n0 5\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "leader-epoch-checkpoint").write_bytes(data)
+    a, b = (tmp_path / name / "leader-epoch-checkpoint" for name in "ab")
+    difference = lw.diff(a, b, by="files")
+    assert difference.text().split("\n")[2:] == [
+        f"  first: file {a} differs at byte 6",
+        f"    a: {a}, 8 bytes",
+        f"    b: {b}, 8 bytes",
+    ]
+
+
+def test_files_of_different_formats_are_compared_by_bytes(tmp_path: Path) -> None:
+    (tmp_path / "lastId").write_bytes(b"0\n")
+    (tmp_path / "currentEpoch").write_bytes(b"0\n")
+    assert lw.diff(tmp_path / "lastId", tmp_path / "currentEpoch", by="files").equal
+
+
+# Keys
+
+
+def test_rows_of_a_view_with_its_own_table_are_matched_by_the_key_of_that_table(tmp_path: Path) -> None:
+    """Entries of a bookie are merged by ledger, but identified by ledger and entry."""
+    rows = [{"ledger_id": 1, "entry_id": entry, "payload": f"entry {entry}"} for entry in range(6)]
+    lw.write(rows, tmp_path / "a", "bookkeeper.bookie")
+    lw.write(rows[1:], tmp_path / "b", "bookkeeper.bookie")
+    difference = lw.diff(tmp_path / "a", tmp_path / "b", columns=["payload"])
+    assert difference.key == ("ledger_id", "entry_id")
+    assert difference.counts == {"a": 6, "b": 5, "same": 5, "added": 0, "removed": 1, "changed": 0}
+
+
 # Messages
 
 
@@ -419,8 +454,8 @@ def test_incomparable_inputs_are_refused(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", table(10))
     b = database(tmp_path / "b", table(10))
     for words, match in (
-        ({}, "different kinds of rows"),
-        ({"by": "frames"}, "only be compared by rows"),
+        ({}, "is kafka.partition, but .* is leveldb.db: their rows cannot be compared"),
+        ({"by": "frames"}, "cannot be compared by frames"),
         ({"by": "row"}, "Did you mean 'rows'"),
         ({"by": "files", "view": "rows"}, "by rows, not by files"),
         ({"mode": "AS_SYSTEM"}, "does not support mode AS_SYSTEM"),

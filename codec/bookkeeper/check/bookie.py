@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -469,7 +468,7 @@ def _partial_page(ledger: int, slots: int, page: int, entries: Int64s) -> Fault:
 
 def _fault(
     text: str, system: str = "", severity: Severity = Severity.ERROR, at: int = 0, size: int = 0, *,
-    kind: Kind = Kind.LINK, lost: Mapping[str, Any] = MappingProxyType({}),
+    kind: Kind = Kind.LINK, lost: Mapping[str, Any] | None = None,
 ) -> Fault:  # fmt: skip
     """Return a fault that counts no lost rows: another one counts them, or they can still be read."""
-    return Fault(NAME, at, size, kind, text, severity, system, 0, lost)
+    return Fault(NAME, at, size, kind, text, severity, system, 0, lost or {})

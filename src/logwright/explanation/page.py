@@ -62,6 +62,12 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
+def _troubled(node: Node) -> bool:
+    """Return whether a node, or one inside of it, has a problem."""
+    inside = (*node.children, *(node.space.nodes if node.space is not None else ()))
+    return bool(node.problem) or any(map(_troubled, inside))
+
+
 @dataclass
 class _Data:
     """Nodes as columns, depth first; strings by number."""
@@ -86,9 +92,9 @@ class _Data:
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
             text = "; ".join(fault.detail for fault in faults)
-            problem = (
-                text if piece.fault is not None or any(fault.severity == "error" for fault in faults) else ""
-            )
+            grave = piece.fault is not None or any(fault.severity == "error" for fault in faults)
+            # A problem that fields of the range show is counted there.
+            problem = text if grave and not any(map(_troubled, piece.nodes)) else ""
             i = self._add(
                 0, 0, piece.start, len(piece.data), kind, name, "", "" if problem else text, "", "", problem
             )
