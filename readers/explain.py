@@ -407,7 +407,8 @@ class _Opened:
         stop = result.pieces[-1].stop if result.pieces else self.source.size
         if stop < self.source.size:
             result.notes.append(
-                f"{plural.count(self.source.size - stop, 'more byte')} from {stop}; the options at (--at {stop}) and limit (--limit) show them"
+                f"{plural.count(self.source.size - stop, 'more byte')} from {stop} on; to show them, "
+                f"pass at={stop} (--at {stop}) or a larger limit (--limit)"
             )
         return result
 
@@ -461,7 +462,7 @@ class _Opened:
     def _shown(self, chosen: list[Piece], options: ExplainOptions, *, more: bool) -> Explained:
         result = self._finished(chosen, options)
         if more:
-            result.notes.append("more rows match; the option limit (--limit) shows them")
+            result.notes.append("more rows match; to show them, pass a larger limit (--limit)")
         first = next(
             (_place(node, chosen[0].row) for node in chosen[0].nodes if _place(node, chosen[0].row)), None
         )

@@ -115,10 +115,10 @@ def _findings(report: ReportData) -> Iterator[str]:
         indent = "  " if alone else "    "
         where = f"{group.path}  " if group.path and group.path != report.path else ""
         yield f"{head}{where}{_fault(group)}"
-        if loss := lost(group.fault, report):
+        loss = lost(group.fault, report)
+        if loss and (loss != _NOTHING or group.fault.length):
             healed = loss != _NOTHING and _restored(group, report)
-            certain = loss == _NOTHING or _certain(group.fault)
-            word = "damaged" if healed else "lost" if certain else "may be lost"
+            word = "damaged" if healed else "lost" if loss == _NOTHING else _loss_word(group.fault)
             yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"
         yield from (f"{indent}{text}" for text in unproved(report, group.path, group.fault))
         if group.fault.system and group.fault.system != last_system and report.system is None:
@@ -139,11 +139,13 @@ def _restored(group: _Shown, report: ReportData) -> bool:
     return (place in report.healed and bool(group.fault.rows_lost)) or place in healed_by_corrections(report)
 
 
-def _certain(fault: Fault) -> bool:
-    """Return whether the lost rows existed for certain. A crash may leave an unfinished append that was never acknowledged."""
-    if fault.severity is Severity.ERROR:
-        return True
-    return fault.rows_lost is not None and fault.kind is not Kind.TRUNCATED
+def _loss_word(fault: Fault) -> str:
+    """Return what is said of the rows of a fault."""
+    if fault.rows_lost == 0 and fault.lost:
+        return "affected"  # other files may have these rows
+    # A crash may leave an unfinished append that was never acknowledged.
+    certain = fault.rows_lost is not None and fault.kind is not Kind.TRUNCATED
+    return "lost" if fault.severity is Severity.ERROR or certain else "may be lost"
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
@@ -192,8 +194,7 @@ def _fault(group: _Shown) -> str:
 
 def headline(report: ReportData) -> str:
     """Return the state and the amount of data."""
-    size = _size(report.bytes)
-    parts = [size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
+    parts = [_damaged_size(report)]
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
     parts += [count(files, "file")] if files != 1 else []
     parts.append(count(report.frames, "frame"))
@@ -279,7 +280,7 @@ def _effect(report: ReportData) -> str:
     faults = [
         (file, fault) for file in primary for fault in file.faults if fault.severity is not Severity.INFO
     ]
-    gone = any(fault.lost for _, fault in report.faults)
+    gone = any(fault.lost and fault.rows_lost != 0 for _, fault in report.faults)
     if not any(file.errors for file in primary):
         return "loses nothing more" if gone else "loses nothing"
     if report.repair_loss is not None:
@@ -326,8 +327,7 @@ def _several(report: ReportData, width: int) -> Iterator[str]:
     damaged, read = len(bad) - len(denied), len(parts) - len(denied)
     checked = f"{damaged} of {len(parts)} damaged" if damaged else f"{read} checked"
     checked += f", {len(denied)} not checked" if denied else ""
-    size = _size(report.bytes)
-    summary = [checked, size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
+    summary = [checked, _damaged_size(report)]
     nouns = {part.rows_noun or part.nouns[0] for part in report.parts if part.rows}
     summary.append(count(report.rows, nouns.pop() if len(nouns) == 1 else "row"))
     yield f"{_shown_path(report)}  {_state(report)}  {', '.join([*summary, *report.fault_counts()])}"
@@ -512,6 +512,14 @@ def _size(number: int) -> str:
         if number >= 1000**power:
             return f"{number / 1000**power:.1f} {unit}"
     return count(number, "byte")
+
+
+def _damaged_size(report: ReportData) -> str:
+    """Return the number of damaged bytes, if there are any, and of all bytes."""
+    size = _size(report.bytes)
+    if report.ok or report.denied or not report.bytes_damaged:
+        return size
+    return f"{_size(report.bytes_damaged)} of {size}"
 
 
 def lost(fault: Fault, report: ReportData) -> str:

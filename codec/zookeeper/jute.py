@@ -72,6 +72,11 @@ def in_hex(number: int, scope: Scope) -> str:
     return zxid_text(number)
 
 
+def owner_in_hex(number: int, scope: Scope) -> str:
+    """The readable form of the owner of a node; none if it has no owner."""
+    return zxid_text(number) if number else ""
+
+
 STAT_PERSISTED = Struct(
     "StatPersisted",
     Field("czxid", I64BE, "zxid of the transaction that created the node", says=in_hex),
@@ -81,7 +86,12 @@ STAT_PERSISTED = Struct(
     Field("version", I32BE, "changes of its data"),
     Field("cversion", I32BE, "changes of its children, as it is stored: creations count once, deletions not"),
     Field("aversion", I32BE, "changes of its ACL"),
-    Field("ephemeral_owner", I64BE, "the session of an ephemeral node; or the kind of node and its TTL"),
+    Field(
+        "ephemeral_owner",
+        I64BE,
+        "the session of an ephemeral node; or the kind of node and its TTL",
+        says=owner_in_hex,
+    ),
     Field("pzxid", I64BE, "zxid of the last change of its children", says=in_hex),
     source="org.apache.zookeeper.data.StatPersisted",
 )

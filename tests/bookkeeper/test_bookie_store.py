@@ -283,7 +283,7 @@ def test_directories_on_several_disks_are_written(tmp_path: Path) -> None:
 def test_inspect_names_the_journal_of_the_last_mark(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", str(case("elog_flip_body").path)) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "last_marks" in line]
-    assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15,872"
+    assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15872"
 
 
 def test_inspect_lists_two_directories(capsys: pytest.CaptureFixture[str]) -> None:
@@ -486,3 +486,23 @@ def test_read_reports_a_single_entry_that_the_end_of_its_log_cuts(left: int, tmp
     (index,) = (tmp_path / "bookie").rglob("*.idx")
     index.unlink()
     assert len(lw.read(log)) == 2
+
+
+def test_missing_cookie_is_named(tmp_path: Path) -> None:
+    lw.write([{"ledger_id": 1, "entry_id": 0, "payload": "x"}], tmp_path / "bookie", "bookkeeper.bookie")
+    (tmp_path / "bookie" / "journal" / "current" / "VERSION").unlink()
+    report = lw.verify(tmp_path / "bookie")
+    assert "DAMAGED  journal/current/VERSION is missing" in report.text()
+    assert "loses nothing\n" in report.text()
+    lw.repair(tmp_path / "bookie", tmp_path / "repaired")
+    assert lw.verify(tmp_path / "repaired", as_system=True).ok
+
+
+def test_entries_that_only_the_index_lacks_are_not_called_lost(tmp_path: Path) -> None:
+    rows = [{"ledger_id": 1, "entry_id": entry, "payload": "x"} for entry in range(5)]
+    lw.write(rows, tmp_path / "bookie", "bookkeeper.bookie")
+    (index,) = (tmp_path / "bookie").rglob("*.idx")
+    index.write_bytes(index.read_bytes()[:100])
+    text = lw.verify(tmp_path / "bookie").text()
+    assert "affected: ledger_id 1, entry_ids 0..4" in text
+    assert "--out DIR   loses nothing\n" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -497,6 +498,47 @@ def test_dump_reads_a_file_from_standard_input(partition: Path) -> None:
         input=data, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == [b'{"offset":%d}' % n for n in range(4)]
+
+
+INSPECTED = {
+    "kafka.partition": {"log_end_offset": "1200"},
+    "leveldb.db": {"last_sequence": "1200"},
+    "zookeeper.datadir": {"snapshot_zxid": "0x4b0"},
+}
+
+
+@pytest.mark.parametrize("layout", INSPECTED)
+def test_inspect_prints_ids_and_offsets_as_commands_take_them(
+    layout: str, tmp_path: Path, capsys: Out
+) -> None:
+    """Quantities have separators of thousands."""
+    path = tmp_path / "orders-0"
+    lw.generate(layout, path, rows=1200)
+    capsys.readouterr()
+    assert run("inspect", str(path)) == 0
+    facts = dict(re.findall(r"^  (\w+) +(.+)$", capsys.readouterr().out, re.MULTILINE))
+    assert "," in facts["bytes"]
+    for name, value in INSPECTED[layout].items():
+        assert facts[name] == value
+
+
+def test_inspect_lists_structures_of_one_field_by_their_values(capsys: Out) -> None:
+    from logwright.cli.inspect import render
+
+    details = {
+        "path": "bookie", "codec": "bookkeeper.bookie", "title": "bookie",
+        "facts": {"fenced_ledgers": [{"ledger_id": 4096}, {"ledger_id": 5}]}, "counts": {"type": {"setData": 1000, None: 1}},
+        "faults": [
+            {"file": "a", "offset": 0, "length": 0, "kind": "missing link to another file", "severity": "error", "detail": "b is missing"},
+            {"offset": 9, "length": 7, "kind": "unexpected padding", "severity": "info", "detail": ""},
+        ],
+    }  # fmt: skip
+    assert render(details).splitlines()[1:] == [
+        "  fenced_ledgers  4096, 5",
+        "  type            setData: 1,000",
+        "  DAMAGED  a  b is missing",
+        "  logwright verify bookie   reports what is lost",
+    ]
 
 
 @pytest.mark.parametrize(

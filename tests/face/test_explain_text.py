@@ -176,7 +176,7 @@ def test_structure_is_shortened_to_one_line() -> None:
     held.children[1].children = [number]
     assert summary(node(number, Node("t", 0, 1, "text", b"a"))) == 'n 5, t "a"'
     assert summary(node(*[number] * 5)) == ""
-    assert summary(node(Node("l", 0, 1, "list", 3), Node("m", 0, 1, "list", 0))) == "l 3"
+    assert summary(node(Node("l", 0, 1, "list", 3), Node("m", 0, 1, "list", 0))) == "l: 3 items"
     assert (
         summary(node(Node("n", 0, 1, "int", 5, "means"), Node("c", 0, 1, "int", 5, role="checksum")))
         == "means"

@@ -124,7 +124,7 @@ def test_all_rows_that_match_are_explained() -> None:
     assert len(explanation.pieces) == len(positions) > 1
     first = lw.explain(SEGMENT, where={"key": key}, limit=1)
     assert len(first.pieces) == 1
-    assert first.explained.notes == ["more rows match; the option limit (--limit) shows them"]
+    assert first.explained.notes == ["more rows match; to show them, pass a larger limit (--limit)"]
 
 
 def test_unknown_row_is_not_found() -> None:
@@ -194,7 +194,7 @@ def test_small_files_are_shown_completely_and_large_ones_from_the_start() -> Non
     explanation = lw.explain(SEGMENT, limit=1)
     assert len(explanation.pieces) == 1
     assert explanation.explained.notes == [
-        "1,129 more bytes from 971; the options at (--at 971) and limit (--limit) show them"
+        "1,129 more bytes from 971 on; to show them, pass at=971 (--at 971) or a larger limit (--limit)"
     ]
 
 

@@ -97,7 +97,7 @@ def test_existing_directory_is_changed_only_on_request(tmp_path: Path) -> None:
     for mode in ("error", "append", "overwrite"):
         with pytest.raises(ExistsError, match="is a file"):
             put(tmp_path / "file", 2, mode=mode)
-    with pytest.raises(UsageError, match="unknown mode .*Valid values: error, append, overwrite"):
+    with pytest.raises(UsageError, match=r"unknown mode .*Valid values: error, append, overwrite"):
         put(tmp_path / "box", 2, mode="replace")
     assert rows(tmp_path / "box") == [1]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from logwright.codec.base import Match
@@ -89,6 +90,7 @@ class Bookie(RowLayout):
         faults = (*_partial(bookie), *_name_faults(bookie))
         missing = (
             *_missing_directories(bookie),
+            *_missing_cookies(bookie),
             *_missing_journals(bookie),
             *missing_entries(bookie, options),
         )
@@ -252,6 +254,14 @@ def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
                 text = f"VERSION names the directory {name}, which is missing or empty"
                 yield "", _fault(text, _NO_START)
             reported |= named
+
+
+def _missing_cookies(bookie: Tree) -> Iterator[tuple[str, Fault]]:
+    """Yield a fault for each directory with files but without a cookie, if others have one."""
+    for place in bookie.places.values() if bookie.cookies else ():
+        if bookie.files(place) and f"{place.prefix}{tree.VERSION}" not in bookie.sizes:
+            fault = _fault(f"{place.prefix}{tree.VERSION} is missing", f"{_NO_START}: InvalidCookieException")
+            yield "", replace(fault, rows_lost=0)
 
 
 def _missing_journals(bookie: Tree) -> Iterator[tuple[str, Fault]]:

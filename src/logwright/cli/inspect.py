@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from logwright.cli.common import ANY_OPTION, CODEC, RECURSIVE, paths_and_options, print_json
+from logwright.codec.plural import count
 
 
 @click.command("inspect", context_settings=ANY_OPTION)
@@ -37,13 +40,18 @@ _WIDEST = 80
 """The largest width of the column of file names. Longer names are not cut."""
 _SHORT = ("segments", "log_start_offset", "last_segment")
 """Facts shown for each of several directories."""
+_WORDS = {"error": "DAMAGED", "warning": "warning", "info": "note"}
+_IDENTIFIES = re.compile(r"(^|_)(id|offset|segment|sequence|number|epoch|zxid|position|partition)$")
+"""Names of numbers that identify something."""
 
 
 def render(details: dict[str, Any]) -> str:
     """Render as text: a headline, a line for each fact, then the files."""
     details = dict(details)
     path = details.pop("path")
-    lines = [f"{click.style(path, bold=True)}  {details.pop('codec')}: {details.pop('title')}"]
+    codec = details.pop("codec")
+    printed = _printed(codec)
+    lines = [f"{click.style(path, bold=True)}  {codec}: {details.pop('title')}"]
     files, faults = details.pop("files", None), details.pop("faults", [])
     directories = details.pop("directories", [])
     notes = details.pop("notes", None) or []
@@ -54,7 +62,7 @@ def render(details: dict[str, Any]) -> str:
     width = max((len(name) for name in facts), default=0)
     for name, value in facts.items():
         if value not in (None, [], {}, ()):
-            lines.append(f"  {name.ljust(width)}  {_value(value)}")
+            lines.append(f"  {name.ljust(width)}  {_value(name, value, printed)}")
     if directories:
         names = [store["path"].removeprefix(f"{path.rstrip('/')}/") for store in directories]
         wide = max(map(len, names))
@@ -62,7 +70,7 @@ def render(details: dict[str, Any]) -> str:
         for name, store in zip(names, directories, strict=True):
             facts = store["facts"]
             summary = ", ".join(
-                f"{fact} {_value(facts[fact])}" for fact in _SHORT if facts.get(fact) is not None
+                f"{fact} {_value(fact, facts[fact])}" for fact in _SHORT if facts.get(fact) is not None
             )
             lines.append(f"    {name.ljust(wide)}  {store['bytes']:>14,}  {summary}")
     if files:
@@ -75,10 +83,11 @@ def render(details: dict[str, Any]) -> str:
             )
     lines += [f"  {note}" for note in notes]
     for fault in faults:
-        where = f"{fault['file']} " if fault.get("file") else ""
-        lines.append(
-            f"  {fault['severity']}: {where}at {fault['offset']}: {fault['kind']}, {fault['detail']}"
-        )
+        if not fault["detail"]:  # the regular end of a file
+            continue
+        where = f"{fault['file']}  " if fault.get("file") else ""
+        where += f"at {fault['offset']}, {count(fault['length'], 'byte')}: " if fault["length"] else ""
+        lines.append(f"  {_WORDS[fault['severity']]}  {where}{fault['detail']}")
     for region in damaged or ():
         lines.append(f"  damaged: {region['file']} from byte {region['offset']}: {region['detail']}")
     if damaged or any(fault["severity"] == "error" for fault in faults):
@@ -86,19 +95,40 @@ def render(details: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _value(value: Any) -> str:
+def _printed(codec: str) -> Mapping[str, Callable[[Any], str]]:
+    """Return how the system prints numbers, such as zxids."""
+    from logwright.codec import registry
+    from logwright.codec.fault import UsageError
+
+    try:
+        return registry.find(codec).printed
+    except UsageError:  # a container, or several layouts
+        return {}
+
+
+def _value(name: str, value: Any, printed: Mapping[str, Callable[[Any], str]] | None = None) -> str:
+    """Format a fact. Quantities have separators of thousands; ids and offsets do not, so that they can be copied into a command."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
+        if name in (printed or {}):
+            return (printed or {})[name](value)
+        if name.endswith("timestamp"):
+            from logwright.codec.describe import time_of
+
+            return time_of(value) or str(value)
+        return str(value) if _IDENTIFIES.search(name) else f"{value:,}"
     if isinstance(value, datetime.datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
     if isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) not in (dict, list):
-        return f"{_value(value[0])} .. {_value(value[1])}"
+        return " .. ".join(_value(name, bound, printed) for bound in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {_value(item)}" for name, item in value.items())
+        pairs = ((each, item) for each, item in value.items() if each is not None)
+        return ", ".join(f"{each}: {_value(each, item, printed)}" for each, item in pairs)
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-        return "; ".join(_value(item) for item in value)
+        if all(len(item) == 1 for item in value):
+            return ", ".join(_value(each, only, printed) for item in value for each, only in item.items())
+        return "; ".join(_value(name, item, printed) for item in value)
     if isinstance(value, list | tuple):
-        return ", ".join(_value(item) for item in value)
+        return ", ".join(_value(name, item, printed) for item in value)
     return str(value)

@@ -155,7 +155,7 @@
   function drawBytes(n) {
     const one = spaces[here], row = one.rows[n];
     if (row.gap !== undefined)
-      return make("div", "hex head", `${amount(row.gap)} that are not shown; then byte ${row.from.toLocaleString("en")}`);
+      return make("div", "hex head", `${amount(row.gap)} that are not shown; then byte ${row.from}`);
     const torn = !here && damage.some((i) => start[i] < row.to && start[i] + length[i] > row.from);
     const line = make("div", torn ? "hex bad" : "hex"), texts = [];
     line.append(make("span", "at", (here ? "+" : "") + hex(row.row, here ? 7 : 8)));
@@ -225,7 +225,7 @@
     const steps = [];
     for (let s = here; s >= 0; s = spaces[s].around) steps.unshift(s);
     const made = steps.flatMap((s, i) => {
-      const step = make("button", "", s ? `${strings[name[spaces[s].node]]} at ${spaces[s].start.toLocaleString("en")}` : "file");
+      const step = make("button", "", s ? `${strings[name[spaces[s].node]]} at ${spaces[s].start}` : "file");
       if (s === here) step.setAttribute("aria-current", "true");
       step.addEventListener("click", () => { const inner = here; enter(s); if (s !== inner && s === spaces[inner].around) pick(spaces[inner].node, true); });
       return i ? [make("span", "", "›"), step] : [step];
@@ -316,7 +316,7 @@
     row("meaning", strings[meaning[i]], "prose");
     if (extra.check) {
       const [stored, computed, from, to, right] = extra.check;
-      const bytes = `of bytes ${from.toLocaleString("en")} to ${(to - 1).toLocaleString("en")}`;
+      const bytes = `of bytes ${from} to ${to - 1}`;
       row("checksum", right ? `right, ${bytes}` : `${stored} is stored, ${computed} is that ${bytes}`, right ? "right prose" : "bad prose");
     }
     if (extra.bits) {
@@ -331,7 +331,7 @@
     }
     row("type", strings[type[i]], "prose");
     const size = length[i], from = address(i);
-    row("where", `${from} (0x${hex(start[i], 1)}), ${amount(size)}${size > 1 ? `, to ${(start[i] + size - 1).toLocaleString("en")}` : ""}`);
+    row("where", `${from} (0x${hex(start[i], 1)}), ${amount(size)}${size > 1 ? `, to ${start[i] + size - 1}` : ""}`);
     const one = spaces[space[i]], shown = [];
     for (let at = start[i]; at < start[i] + Math.min(size, 96); at++) { const byte = byteAt(one, at); if (byte >= 0) shown.push(hex(byte, 2)); }
     row("bytes", shown.join(" ") + (size > 96 ? ` … ${(size - 96).toLocaleString("en")} more` : ""));

@@ -90,7 +90,7 @@ class _Data:
         faults = [finding for finding in (piece.fault, *piece.findings) if finding is not None]
         depth = 0
         if faults or len(piece.nodes) != 1 or piece.unread:
-            name = f"bytes {piece.start:,} to {piece.stop - 1:,}"
+            name = f"bytes {piece.start} to {piece.stop - 1}"
             text = "; ".join(fault.detail for fault in faults)
             grave = piece.fault is not None or any(fault.severity == "error" for fault in faults)
             # A problem that fields of the range show is counted there.

@@ -54,9 +54,7 @@ class _Text:
             yield from self._piece(piece)
 
     def _piece(self, piece: Piece) -> Iterator[str]:
-        where = (
-            f"bytes {piece.start:,} to {piece.stop - 1:,} ({plural.count(piece.stop - piece.start, 'byte')})"
-        )
+        where = f"bytes {piece.start} to {piece.stop - 1} ({plural.count(piece.stop - piece.start, 'byte')})"
         if piece.fault is not None:
             yield self._ink("red", f"DAMAGED  {where}: {piece.fault.kind}")
             yield from self._fault(piece.fault)
@@ -183,7 +181,7 @@ class _Text:
         ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
         if node.check is not None:
             check = node.check
-            covered = f"bytes {check.start:,} to {check.end - 1:,}" if check.end > check.start else "no bytes"
+            covered = f"bytes {check.start} to {check.end - 1}" if check.end > check.start else "no bytes"
             text = f"correct, covers {covered}" if check.right else text
             ink = "green" if check.right else "red"
         if node.problem:
@@ -208,9 +206,9 @@ class _Text:
 
     def _bits(self, bits: Bits, depth: int) -> str:
         pattern = bits.pattern()
-        pattern = (
-            pattern if len(pattern) <= 3 * _BYTES - 1 else f"bits {bits.low}..{bits.low + bits.count - 1}"
-        )
+        if len(pattern) > 3 * _BYTES - 1:
+            last = bits.low + bits.count - 1
+            pattern = f"bit {last}" if bits.count == 1 else f"bits {bits.low}..{last}"
         return self._line("", pattern, depth, bits.name, str(bits.value), bits.meaning or bits.doc, ink="dim")
 
     def _problem(self, node: Node, depth: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Node
+from logwright.codec.plural import count
 
 WITHOUT = ("struct", PADDING, SKIPPED, UNEXPLAINED)
 """Kinds of nodes whose value is fully shown by their bytes."""
@@ -64,7 +65,7 @@ def summary(node: Node, most: int = 110) -> str:
             named = _ID.search(child.name) and child.value is not None and child.value >= 0
             texts += [f"{child.name} {child.value}"] if few or named else []
         elif child.kind == "list" and child.value:
-            texts.append(f"{child.name} {child.value}")
+            texts.append(f"{child.name}: {count(int(child.value), 'item')}")
     if not texts:
         inner = [
             each for child in node.children for each in (child, *child.children) if each.kind == "struct"

@@ -30,7 +30,7 @@ from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS, AclTable
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE
-from logwright.codec.zookeeper.jute import USTRING
+from logwright.codec.zookeeper.jute import USTRING, in_hex
 
 MAGIC = b"ZKSN"
 VERSION, DBID = 2, -1
@@ -44,7 +44,7 @@ HEADER = Struct(
 )
 SESSION = Struct(
     "session",
-    Field("id", I64BE, "session id"),
+    Field("id", I64BE, "session id", says=in_hex),
     Field("timeout", I32BE, "milliseconds"),
     source="org.apache.zookeeper.server.util.SerializeUtils.serializeSnapshot",
 )
