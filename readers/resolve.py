@@ -48,6 +48,14 @@ if TYPE_CHECKING:
 else:
     store_search = deferred("logwright.readers", "store_search")
 
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+"""Programs that pack files, by the first bytes of the result."""
 _TABLE_MAGICS = (b"PAR1", b"ARROW1")
 _TABLE_ENDINGS = (".csv", ".jsonl", ".ndjson")
 _JSON_OBJECT = b'{"'
@@ -342,10 +350,13 @@ def _file(
                 if not size
                 else f"unrecognised file format ({plural.count(size, 'byte')})"
             )
+            packed = next((program for magic, program in _PACKED.items() if head.startswith(magic)), None)
             raise UsageError(
                 problem,
                 path=path,
-                advice="Pass its format with codec (--codec NAME); `logwright codecs` lists the names",
+                advice="Pass its format with codec (--codec NAME); `logwright codecs` lists the names"
+                if packed is None
+                else f"It looks like a {packed} file: unpack it first",
             )
         return FileTarget(path, detected, options, source, _around(path, detected))
     if detected is not None and detected.name != codec.name and codec.recognise(name, head) is Match.NO:

@@ -17,6 +17,8 @@ HEAD = 4096
 """Number of bytes from the start of a file that are used to recognise it."""
 FOLDER_LIMIT = 10_000
 """Limit of sub-folders searched when recursion was not requested."""
+_LEVELS_ABOVE = 3
+"""Number of directories above an unrecognised one that may be the store that it is part of."""
 
 
 _LOST_FOUND = "lost+found"
@@ -132,8 +134,27 @@ def contents(directory: Directory) -> str:
     return f"it has {first_names(names)}"
 
 
+def _store_around(directory: Directory) -> tuple[str, Layout] | None:
+    """Return the nearest directory above that is a store, as the user may write it, and its layout."""
+    if is_remote(directory.path):
+        return None
+    path = os.path.abspath(directory.path)
+    for _ in range(_LEVELS_ABOVE):
+        path = os.path.dirname(path)
+        try:
+            layout = open_listing(path).layout
+        except OSError:
+            return None
+        if layout is not None:
+            return path if os.path.isabs(directory.path) else os.path.relpath(path), layout
+    return None
+
+
 def suggestion(directory: Directory) -> str:
     """Suggest what to pass instead of a directory that is not recognised."""
+    around = _store_around(directory)
+    if around is not None:
+        return f"It is part of {around[0]}, a {around[1].name}: pass that directory"
     known = []
     for name in directory.folders()[:1000]:
         try:

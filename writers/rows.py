@@ -127,15 +127,21 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"unknown columns: {wrong}", advice=did_you_mean(names[0], known))
 
 
-def misspelt(names: Iterable[str], table: Table) -> list[str]:
-    """Return a sentence for each unknown column that resembles a missing one, whose values would stay null."""
+def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
+    """Return a sentence for each unknown column that resembles a missing one, whose values would stay null, and one for the others.
+    Names that start with an underscore are those of readers (`_path`, `__index_level_0__`)."""
     passed = set(names)
     missing = {name.lower(): name for name in table.names() if name not in passed}
-    out = []
+    out, others = [], []
     for name in sorted(passed - set(table.names(detail=True))):
         near = difflib.get_close_matches(name.lower(), missing, n=1)
         if near:
             out.append(f"ignored the unknown column {name!r}; did you mean {missing[near[0]]!r}?")
+        elif missing and not name.startswith("_"):
+            others.append(repr(name))
+    if others:
+        columns = f"{'columns' if len(others) > 1 else 'column'} {', '.join(others)}"
+        out.append(f"ignored the unknown {columns}; null in all rows: {', '.join(missing.values())}")
     return out
 
 

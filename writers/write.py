@@ -157,7 +157,7 @@ def _write_directory(
         transaction.fail()
         raise
     written = Written.of(path, transaction.stage.staged(), summary)
-    return replace(written, warnings=(*rows.misspelt(names, rows_table(layout)), *written.warnings))
+    return replace(written, warnings=(*rows.ignored_columns(names, rows_table(layout)), *written.warnings))
 
 
 def _ahead(
@@ -190,5 +190,5 @@ def _write_file(
             mode,
             lambda: prefetcher.iterate([lambda: codec.encode(all_rows, others[0], others[1], context)], len),
         )
-    warnings = tuple(rows.misspelt(all_rows.schema.names, table))
+    warnings = tuple(rows.ignored_columns(all_rows.schema.names, table))
     return Written(path=path, files=(path,), rows=all_rows.num_rows, bytes=size, warnings=warnings)

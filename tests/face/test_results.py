@@ -38,3 +38,37 @@ def test_types_of_results_are_exported() -> None:
             getattr(api, name), vars(lw) | vars(api) | {each: getattr(lw, each) for each in lw.__all__}
         )["return"]
         assert getattr(lw, result.__name__) is result
+
+
+def test_part_of_a_store_is_named(tmp_path: Path) -> None:
+    lw.write(
+        [{"topic": "orders", "body": "x"}],
+        tmp_path / "store",
+        "rocketmq.store",
+        mappedFileSizeCommitLog=4096,
+        maxHashSlotNum=4,
+        maxIndexNum=8,
+    )
+    for folder in ("commitlog", "consumequeue/orders/0"):
+        with pytest.raises(
+            lw.UsageError, match=rf"It is part of {tmp_path}/store, a rocketmq\.store: pass that directory"
+        ):
+            lw.read(tmp_path / "store" / folder)
+
+
+@pytest.mark.parametrize(
+    ("magic", "program"), [(b"\x1f\x8b\x08", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip")]
+)
+def test_packed_file_is_named(magic: bytes, program: str, tmp_path: Path) -> None:
+    (tmp_path / "backup").write_bytes(magic + bytes(100))
+    with pytest.raises(lw.UsageError, match=f"It looks like a {program} file: unpack it first"):
+        lw.verify(tmp_path / "backup")
+
+
+def test_unknown_columns_are_named_if_others_are_missing(tmp_path: Path) -> None:
+    """The values of a column under another name would be lost silently."""
+    rows = [{"topic": "orders", "payload": "x", "_path": "a"}]
+    options = {"mappedFileSizeCommitLog": 4096, "maxHashSlotNum": 4, "maxIndexNum": 8}
+    (warning,) = lw.write(rows, tmp_path / "store", "rocketmq.store", **options).warnings
+    assert warning.startswith("ignored the unknown column 'payload'; null in all rows: ")
+    assert "body" in warning.split(": ")[1].split(", ")

@@ -205,3 +205,20 @@ def test_topic_that_an_old_broker_cannot_read_is_refused(version: str, size: int
     lw.write(rows, tmp_path / "store", "rocketmq.store", broker_version=version, **LARGER)
     served = lw.read(tmp_path / "store", mode="AS_SYSTEM", as_system="4.9.7" if size < 128 else "5.5.0")
     assert served.num_rows == 3
+
+
+def test_settings_that_the_broker_needs_are_named(tmp_path: Path) -> None:
+    """An append continues with the settings of the store."""
+    rows = [{"topic": "orders", "body": "x"}]
+    sizes = {"mappedFileSizeCommitLog": 4096, "maxHashSlotNum": 4, "maxIndexNum": 8}
+    written = lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
+    assert written.before_you_start == (
+        "Set in broker.conf: mappedFileSizeCommitLog=4096, maxHashSlotNum=4, maxIndexNum=8",
+    )
+    assert not lw.write(rows, tmp_path / "store", "rocketmq.store", mode="append").before_you_start
+
+
+def test_negative_queue_is_refused(tmp_path: Path) -> None:
+    rows = [{"topic": "orders", "queue_id": number, "body": "x"} for number in (0, None, -1)]
+    with pytest.raises(lw.UsageError, match="row 2: queue_id is -1"):
+        lw.write(rows, tmp_path / "store", "rocketmq.store")

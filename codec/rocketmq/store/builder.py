@@ -48,6 +48,10 @@ OPTIONS = (
 )  # fmt: skip
 
 
+_BROKER_SETTINGS = (*tree.GEOMETRY, tree.LOG_PATH, tree.EXT_ENABLED, tree.DELAY_LEVELS)
+"""Options that the configuration of the broker must have too."""
+
+
 @dataclass
 class State:
     """The state of a store before the next message. `full_at` is the store time of the last entry of the last full index file."""
@@ -175,6 +179,7 @@ class StoreBuilder:
         if not self.opened:
             self.opened = True
             yield from self._open()
+        self._refuse_negative_queues(rows)
         table = pa.Table.from_batches([rows])
         if self.options[OFFSETS.name] == "assign" and "queue_offset" in table.column_names:
             table = table.drop_columns(["queue_offset"])
@@ -198,6 +203,16 @@ class StoreBuilder:
                 yield from self.log.write(BLANK.pack({"total_size": blank, "magic_code": BLANK_MAGIC}))
                 yield from self.log.close()
         self.rows += rows.num_rows
+
+    def _refuse_negative_queues(self, rows: pa.RecordBatch) -> None:
+        if "queue_id" not in rows.schema.names:
+            return
+        numbers = rows.column("queue_id").fill_null(0).to_numpy(zero_copy_only=False)
+        for i in np.flatnonzero(numbers < 0)[:1].tolist():
+            raise UsageError(
+                f"row {self.rows + i}: queue_id is {numbers[i]}",
+                advice="Queues are numbered from 0; a broker replaces a negative number by that of a random queue",
+            )
 
     def _assign_offsets(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
         """Return the physical offsets of messages, and for each end of a file the index of the next message and the bytes left."""
@@ -313,4 +328,10 @@ class StoreBuilder:
 
     def summary(self) -> Summary:
         ids = {"last_physical_offset": self.derived.phy} if self.rows else {}
-        return Summary(self.rows, ids)
+        settings = [
+            f"{option.name}={self.options[option.name]}"
+            for option in _BROKER_SETTINGS
+            if self.options[option.name] != option.default
+        ]
+        steps = (f"Set in broker.conf: {', '.join(settings)}",) if settings and self.listing is None else ()
+        return Summary(self.rows, ids, before_you_start=steps)

@@ -95,7 +95,7 @@ class DefaultSource(DataSource):
         from logwright.codec.fault import UsageError
         from logwright.codec.option import Options, fold
         from logwright.readers.spark_request import paths_of
-        from logwright.writers.rows import misspelt
+        from logwright.writers.rows import ignored_columns
         from logwright.writers.spark import TXN_OPTIONS
         from logwright.writers.write import rows_table, taken_table
 
@@ -108,7 +108,7 @@ class DefaultSource(DataSource):
                 "option codec is missing", path=path, advice=f'Set .option("codec", ...) to one of: {names}'
             )
         layout = registry.get_writer(options_by_name["codec"])
-        for text in misspelt(schema.names, rows_table(layout)):
+        for text in ignored_columns(schema.names, rows_table(layout)):
             warnings.warn(text, stacklevel=2)
         options = registry.numbers(
             {name: value for name, value in self.options.items() if fold(name) not in ignored}
