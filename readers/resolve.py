@@ -570,5 +570,5 @@ def _check_options(targets: Sequence[Target], options: Mapping[str, Any]) -> Non
         for target in targets if fold(name) not in known else ():
             own = target.codec if isinstance(target, FileTarget) else target.layout
             if any(fold(option.name) == fold(name) for option in usage.every_option(own)):
-                raise usage.refused(name, target, "this use")
+                raise usage.refused(name, target, "reading")
     Options(declared.values(), options)

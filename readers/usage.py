@@ -123,7 +123,7 @@ def check_strategy(options: Sequence[Option], names: Collection[str], strategy: 
 
 
 def refused(name: str, target: Any, use: str) -> UsageError:
-    """Return the error for an option that would be ignored, with a list of what would use it."""
+    """Return the error for an option that would be ignored in a `use`, with a list of what would use it."""
     own: Codec | Layout = target.codec if hasattr(target, "codec") else target.layout
     spelled = next((option.name for option in every_option(own) if fold(option.name) == fold(name)), name)
     error = UsageError(

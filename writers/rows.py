@@ -129,7 +129,7 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
 
 def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
     """Return a sentence for each unknown column that resembles a missing one, whose values would stay null, and one for the others.
-    Names that start with an underscore are those of readers (`_path`, `__index_level_0__`)."""
+    Columns of readers are left out: their names start with an underscore (`_path`, `__index_level_0__`)."""
     passed = set(names)
     missing = {name.lower(): name for name in table.names() if name not in passed}
     out, others = [], []
@@ -137,11 +137,10 @@ def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
         near = difflib.get_close_matches(name.lower(), missing, n=1)
         if near:
             out.append(f"ignored the unknown column {name!r}; did you mean {missing[near[0]]!r}?")
-        elif missing and not name.startswith("_"):
+        elif not name.startswith("_"):
             others.append(repr(name))
     if others:
-        columns = f"{'columns' if len(others) > 1 else 'column'} {', '.join(others)}"
-        out.append(f"ignored the unknown {columns}; null in all rows: {', '.join(missing.values())}")
+        out.append(f"ignored the unknown {'columns' if len(others) > 1 else 'column'} {', '.join(others)}")
     return out
 
 

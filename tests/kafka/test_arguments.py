@@ -136,15 +136,17 @@ def test_option_in_two_spellings_is_refused(tmp_path: Path) -> None:
 
 
 def test_misspelt_column_is_reported(tmp_path: Path) -> None:
-    """Unknown columns are ignored, but a name similar to a missing column is reported: that column would be null."""
+    """A name similar to a missing column is reported with it, since that column would be null; others are listed."""
     written = lw.write(
         [{"key": "a", "vale": "b", "Timestamp": 5, "source": "x"}], tmp_path / "a-0", "kafka.partition"
     )
     assert written.warnings == (
         "ignored the unknown column 'Timestamp'; did you mean 'timestamp'?",
         "ignored the unknown column 'vale'; did you mean 'value'?",
+        "ignored the unknown column 'source'",
     )
-    assert lw.write([{"value": "b", "values": 1}], tmp_path / "b-0", "kafka.partition").warnings == ()
+    more = lw.write([{"value": "b", "values": 1, "x": 2}], tmp_path / "b-0", "kafka.partition")
+    assert more.warnings == ("ignored the unknown columns 'values', 'x'",)
     segment = lw.write([{"kye": "a", "value": "b"}], tmp_path / "0.log", "kafka.log")
     assert segment.warnings == ("ignored the unknown column 'kye'; did you mean 'key'?",)
 

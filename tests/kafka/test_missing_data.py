@@ -466,3 +466,24 @@ def test_inspect_names_missing_logs(partition: Path) -> None:
     remove(partition, 30, ".log")
     summary_faults: list[dict[str, Any]] = lw.inspect(partition)["faults"]
     assert any(fault["file"] == segment_name(30, ".log") and fault["lost"] for fault in summary_faults)
+
+
+def test_repair_counts_control_records_apart(tmp_path: Path) -> None:
+    """`verify` counts all records, also the markers of transactions."""
+    path = tmp_path / "orders-0"
+    lw.generate("kafka.partition", path, rows=100, recipe="transactions")
+    report = lw.repair(path, tmp_path / "repaired" / "orders-0")
+    assert report.rows == 100 == lw.read(path).num_rows
+    assert report.ids["control_records"] == lw.verify(path).rows - 100 > 0
+
+
+def test_last_snapshot_proves_what_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    lw.generate("kafka.partition", path, rows=1000, segment_bytes="20k")
+    log = path / segment_name(0, ".log")
+    log.write_bytes(log.read_bytes()[:-100])
+    report = lw.repair(path, tmp_path / "repaired" / "orders-0", strategy="prefix")
+    (note,) = [note for note in report.notes if "proves that the log reached" in note]
+    assert note.startswith(
+        f"{segment_name(1000, '.snapshot')} proves that the log reached offset 999, but it ends at offset"
+    )

@@ -199,9 +199,12 @@ class PartitionPlan(RepairPlan):
 
     def _count(self, heads: Heads) -> None:
         data = heads["attributes"] & CONTROL == 0
-        self.rows += int(np.maximum(heads["records_count"].astype(np.int64), 0)[data].sum())
+        records = np.maximum(heads["records_count"].astype(np.int64), 0)
+        self.rows += int(records[data].sum())
         first, last = int(heads["base_offset"][0]), int(heads["last_offset"][-1])
-        self.ids = {"first_offset": self.ids.get("first_offset", first), "last_offset": last}
+        self.ids = {**self.ids, "first_offset": self.ids.get("first_offset", first), "last_offset": last}
+        if not data.all():  # `verify` counts them among the records
+            self.ids["control_records"] = self.ids.get("control_records", 0) + int(records[~data].sum())
         self._time = max(self._time, int(heads["max_timestamp"].max()))
 
     def _refuse(self, run: Run, keep: Bools, forbidden: Bools) -> None:
@@ -266,15 +269,19 @@ class PartitionPlan(RepairPlan):
             offset += 1
 
     def _note_removed(self) -> None:
-        """Note the snapshots that prove lost records. They are removed, as by a broker."""
+        """Note the last snapshot that proves lost records. Such snapshots are removed, as by a broker."""
         end = self.deriver.next_offset
-        for name in self.removes:
-            parsed = parse_segment(name)
-            if parsed is not None and parsed[1:] == (".snapshot", "") and parsed.base_offset > end:
-                self.notes.append(
-                    f"{name} proves that the log reached offset {parsed.base_offset - 1}, but it ends at {end} now. Keep the original"
-                    " as evidence of the loss."
-                )
+        names = {
+            parsed.base_offset: name
+            for name in self.removes
+            if (parsed := parse_segment(name)) is not None and parsed[1:] == (".snapshot", "")
+        }
+        last = max(names, default=0)
+        if last > end:
+            self.notes.append(
+                f"{names[last]} proves that the log reached offset {last - 1}, but it ends at offset {end - 1} now. Keep the original"
+                " as evidence of the loss."
+            )
 
     def _note_open(self, opened: dict[int, int]) -> None:
         first = min(opened.values())

@@ -46,7 +46,10 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     dropped, redacted = _chosen(resumed.tree, change, below=options["below"] == "drop")
     own = [path for path in dropped if path in SYSTEM]
     if own:
-        raise UsageError(f"{own[0].decode() or '/'} belongs to the server and cannot be dropped")
+        raise UsageError(
+            f"{own[0].decode() or '/'} belongs to the server and cannot be dropped",
+            advice="Exclude such nodes: ... and path != '/' and not path like '/zookeeper%'",
+        )
     return _plan(listing, resumed, dropped, redacted, change, options)
 
 
