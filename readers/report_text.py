@@ -116,7 +116,8 @@ def _findings(report: ReportData) -> Iterator[str]:
         where = f"{group.path}  " if group.path and group.path != report.path else ""
         yield f"{head}{where}{_fault(group)}"
         loss = lost(group.fault, report)
-        if loss and (loss != _NOTHING or group.fault.length):
+        # Next to other faults, "nothing" would be taken for the sum of them.
+        if loss and (loss != _NOTHING or (alone and group.fault.length)):
             healed = loss != _NOTHING and _restored(group, report)
             word = "damaged" if healed else "lost" if loss == _NOTHING else _loss_word(group.fault)
             yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"

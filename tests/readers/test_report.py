@@ -403,6 +403,12 @@ def test_damage_without_lost_rows_loses_nothing_for_certain() -> None:
     assert [str(each).splitlines()[1] for each in (healed, torn)] == ["  lost: nothing", "  lost: nothing"]
 
 
+def test_damage_that_loses_nothing_says_so_only_if_it_stands_alone() -> None:
+    assert "lost: nothing" in report(fault(rows_lost=0)).text()
+    other = Fault("kafka.log", 9, 1, Kind.LINK, "no such offset", rows_lost=122, lost=LOST)
+    assert "lost: nothing" not in report(fault(rows_lost=0), other).text()
+
+
 def test_text_of_an_unknown_codec() -> None:
     lost = {
         "first_id": None,
