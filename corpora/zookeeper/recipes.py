@@ -189,7 +189,7 @@ def _named(name: str, kind: str) -> int:
 
 
 _PLAIN_DOC = (
-    "as many nodes as you like, in bulk: a thousand to a parent, words, with whatever settings the writer has"
+    "any number of nodes, in bulk: a thousand below each parent, words as data, any settings of the writer"
 )
 _MIXED_DOC = (
     "sessions, ephemeral, container and TTL nodes, ACLs, multis that succeed and fail, errors, closed sessions with a body and without; "

@@ -106,7 +106,7 @@ OPTIONS = (
 def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None = None) -> RepairPlan:
     """See `codec.capability.Compact`. The caller has checked that nothing is damaged."""
     if listing.name == METADATA_PARTITION:
-        raise UsageError("the metadata log is never compacted: brokers replace its beginning by snapshots")
+        raise UsageError("the metadata log is never compacted: brokers replace its beginning with snapshots")
     sound_segments(plan)
     overlay, above = Overlay(listing), above_of(listing)
     config = above.config(options, above.clean(clean)[0])

@@ -398,13 +398,13 @@ def before_you_start(
     if resumed is None:
         if options["topic.id"] is None:
             advice.append(
-                "The topic must exist, and partition.metadata must have its topic id: replace the invented file by the broker's own,"
-                " since a KRaft broker treats a partition with another id as stray."
+                "The topic must exist, and partition.metadata must have its topic id: replace the generated file with the broker's own."
+                " A KRaft broker treats a partition with another id as stray."
             )
         else:
             advice.append(f"The topic must exist with the topic id {options['topic.id']}.")
         advice.append(
-            "Stop the broker, replace its directory of the partition by this one, and delete the partition's lines in"
+            "Stop the broker, replace its directory of the partition with this one, and delete the partition's lines in"
             " recovery-point-offset-checkpoint, replication-offset-checkpoint and"
             " log-start-offset-checkpoint (and correct their counts)."
         )
@@ -419,7 +419,7 @@ def before_you_start(
         )
     if oldest is not None and time.time_ns() // 1_000_000 - oldest > RETENTION_MS:
         advice.append(
-            "Set retention.ms=-1 and retention.bytes=-1 on the topic. Otherwise the broker deletes records of this age minutes after its"
+            "Set retention.ms=-1 and retention.bytes=-1 on the topic. Otherwise the broker deletes records of this age within minutes of its"
             " start."
         )
     if epoch > 0:

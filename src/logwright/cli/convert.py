@@ -56,6 +56,7 @@ def command(
     Options of the native format are the system's own property names: --segment-bytes 64m --compression-type zstd. Use --filter to select by
     offset, time or key. The order of rows is kept. Data that the target format cannot hold is reported, or the conversion is refused.
     """
+    from logwright.api import detect
     from logwright.conversion import convert
 
     done = convert(
@@ -68,8 +69,10 @@ def command(
     if done["written"] is not None:
         for line in done["written"].warnings:
             click.echo(f"warning: {line}", err=True)
-        for line in done["written"].before_you_start:
-            click.echo(f"before starting the system: {line}", err=True)
+        if done["written"].before_you_start:
+            system = (detect(target) or "the system").partition(".")[0]
+            for line in done["written"].before_you_start:
+                click.echo(f"before starting {system}: {line}", err=True)
     report = done["report"]
     if report is not None and report.telling:
         click.echo(report.text(width_of(sys.stderr)), err=True)

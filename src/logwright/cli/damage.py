@@ -20,7 +20,7 @@ from logwright.codec import plural
     metavar="DIR",
     help="Directory for the copy and damage.json; must be absent or empty.",
 )
-@click.option("--seed", default="0", show_default=True, help="Random seed for --count.")
+@click.option("--seed", metavar="N", default="0", show_default=True, help="Random seed for --count.")
 @click.option("--count", default="0", metavar="N", help="Add N random operations.")
 @click.option(
     "--apply", "record", metavar="FILE", help="Repeat the operations of a damage.json on the same files."

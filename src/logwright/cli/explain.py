@@ -19,6 +19,8 @@ _FRAMES, _ITEMS = 8, 12
 _OTHERS = 1
 """Limit of list items that were not asked for, with --at or --where."""
 _PAGE_ITEMS = 100_000
+_NOT_CUT = 1 << 16
+"""Width in characters of a file or a pipe."""
 
 
 def _page(path: str) -> AbstractContextManager[IO[bytes]]:
@@ -95,6 +97,6 @@ def command(
         click.echo(explanation.to_json(indent=2))
     elif html is None:
         colour = sys.stdout.isatty()
-        width = max(shutil.get_terminal_size((132, 24)).columns, 100) if colour else 132
+        width = max(shutil.get_terminal_size((132, 24)).columns, 100) if colour else _NOT_CUT
         click.echo(explanation.text(colour=colour, items=few, width=width), color=colour)
     return 0

@@ -13,9 +13,10 @@ from logwright.codec.plural import count
 @click.command("generate", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("codec")
 @click.argument("path", required=False)
-@click.option("--rows", default="1000", show_default=True, help="Number of rows.")
+@click.option("--rows", metavar="N", default="1000", show_default=True, help="Number of rows.")
 @click.option(
     "--seed",
+    metavar="N",
     default="0",
     show_default=True,
     help="Random seed. The same recipe, seed and version give the same bytes.",

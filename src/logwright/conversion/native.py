@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -46,14 +47,16 @@ class Native:
             )
         self.origin = targets[0]
         known = registry.detect(os.path.basename(target), b"")
-        if codec is None and known is None and os.path.splitext(target)[1].lower() in _OTHER_TABLES:
+        ending = os.path.splitext(target)[1]
+        # Not the last part of a topic, as in my.arrows-0.
+        misspelt = difflib.get_close_matches(ending[1:].lower(), FORMATS, n=1, cutoff=0.85)
+        if codec is None and known is None and (misspelt or ending.lower() in _OTHER_TABLES):
             raise UsageError(
                 "unsupported table format",
                 path=target,
-                advice=f"Use a {', '.join(f'.{ending}' for ending in FORMATS)} file; `logwright dump --out` writes .csv;"
-                " pass --codec to write native files under this name",
+                advice="Use a .parquet, .arrow or .jsonl file; `logwright dump --out` writes .csv; pass --codec to write native files under "
+                "this name",
             )
-        ending = os.path.splitext(target)[1]
         if ending and os.path.splitext(source)[1] == ending:
             known = None  # other systems use the same ending: 1f.log is an entry log of BookKeeper too
         self.codec = codec or (known.name if known is not None else kind(self.origin))
