@@ -273,8 +273,8 @@ class Settings:
             )
         if oldest is not None and time.time_ns() // 1_000_000 - oldest > RETENTION_MS:
             yield (
-                "Set retention.ms=-1 and retention.bytes=-1 on the topics. Otherwise the broker deletes records of this age minutes"
-                " after its start."
+                "Set retention.ms=-1 and retention.bytes=-1 on the topics. Otherwise the broker deletes records of this age within"
+                " minutes of its start."
             )
 
 
