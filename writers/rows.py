@@ -40,7 +40,8 @@ def batches(data: Any, table: Table | None = None, *, damaged: bool = False) -> 
             _refuse_damaged(batch, seen)
         seen += batch.num_rows
         for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield _decoded(batch.slice(start, BATCH_ROWS))
+            part = _decoded(batch.slice(start, BATCH_ROWS))
+            yield part if table is None else _in_milliseconds(part, table)
 
 
 def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
@@ -142,6 +143,20 @@ def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
     if others:
         out.append(f"ignored the unknown {'columns' if len(others) > 1 else 'column'} {', '.join(others)}")
     return out
+
+
+def _in_milliseconds(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
+    """Truncate times to milliseconds where the system stores them so. Those of Spark have microseconds, those of pandas nanoseconds."""
+    stored = {
+        column.name
+        for column in table.columns
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ms"
+    }
+    for place, field in enumerate(batch.schema):
+        if field.name in stored and pa.types.is_timestamp(field.type) and field.type.unit in ("us", "ns"):
+            times = batch.column(place).cast(pa.timestamp("ms", field.type.tz), safe=False)
+            batch = batch.set_column(place, field.name, times)
+    return batch
 
 
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

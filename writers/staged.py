@@ -26,6 +26,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Builder, Stage, Summary
 from logwright.codec.store.roots import Roots
+from logwright.codec.table import Table
 from logwright.readers.journal import COMMIT, Txn
 from logwright.readers.source import local_path
 from logwright.writers import rows
@@ -33,7 +34,7 @@ from logwright.writers.commit import Transaction
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, plain_errors, remove_tree
 from logwright.writers.stage import OWNER, FolderListing, ScratchFolder, StagedFolder, move
 from logwright.writers.target import Target, refuse_remote
-from logwright.writers.write import Written, configured
+from logwright.writers.write import Written, configured, taken_table
 
 SHARED = "The driver and all tasks must see the same directory under the same path: use a file system that all nodes mount"
 
@@ -61,10 +62,11 @@ class TaskWriter:
     _stage: StagedFolder
     _scratch: ScratchFolder
     _builder: Builder
+    _table: Table
 
     def add(self, batch: pa.RecordBatch) -> None:
         with plain_errors(self._path):
-            for part in rows.batches(batch):
+            for part in rows.batches(batch, self._table):
                 self._stage.take(self._builder.add(part))
 
     def commit(self) -> TaskMessage:
@@ -120,7 +122,7 @@ def begin_task(
     files.adopt(stage.path, staging.own)
     scratch = ScratchFolder(files, Roots(stage.path + "-scratch"), name)
     builder = layout.builder(existing, name, options, staged=True, extra=scratch)
-    return TaskWriter(files, task, path, stage, scratch, builder)
+    return TaskWriter(files, task, path, stage, scratch, builder, taken_table(layout, options.passed()))
 
 
 class StagedWrite:

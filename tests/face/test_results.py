@@ -7,6 +7,7 @@ import pickle
 import typing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import logwright as lw
@@ -71,3 +72,28 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     options = {"mappedFileSizeCommitLog": 4096, "maxHashSlotNum": 4, "maxIndexNum": 8}
     written = lw.write(rows, tmp_path / "store", "rocketmq.store", **options)
     assert written.warnings == ("ignored the unknown column 'payload'",)
+
+
+@pytest.mark.parametrize(
+    ("codec", "row", "name"),
+    [
+        ("kafka.partition", {"value": "x"}, "timestamp"),
+        ("rocketmq.store", {"topic": "orders", "body": "x"}, "born_timestamp"),
+        ("zookeeper.datadir", {"path": "/a", "data": "x"}, "mtime"),
+    ],
+)
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_times_are_truncated_to_milliseconds(
+    codec: str, row: dict[str, str], name: str, unit: str, tmp_path: Path
+) -> None:
+    """Spark has microseconds, pandas nanoseconds."""
+    time = 1_700_000_000_123_999 * (1000 if unit == "ns" else 1)
+    data = pa.table(
+        {
+            **{column: [value] for column, value in row.items()},
+            name: pa.array([time], pa.timestamp(unit, "UTC")),
+        }
+    )
+    lw.write(data, tmp_path / "orders-0", codec)
+    times = lw.read(tmp_path / "orders-0", columns=[name])[name].cast(pa.int64()).to_pylist()
+    assert 1_700_000_000_123 in times

@@ -428,8 +428,7 @@ class Context:
 
 
 @pytest.fixture
-def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
+def target(tmp_path: Path) -> Path:
     return tmp_path / "toys"
 
 

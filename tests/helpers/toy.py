@@ -65,7 +65,7 @@ class ToyBuilder:
 class ToyLayout(Layout):
     name = "toy.box"
     title = "A toy box"
-    views: Mapping[str, View] = {}
+    views: Mapping[str, View] = {"rows": View("rows", "toy.box", "rows", "the numbers", TABLE)}
     default_view = "rows"
     options = (Option("rows.per.segment", 3, "Rows in a segment.", low=1),)
     inner_staging = ".logwright-toy"

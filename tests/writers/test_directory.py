@@ -38,11 +38,6 @@ LAYOUT = toy.ToyLayout()
 FILES = LocalFileSystem()
 
 
-@pytest.fixture(autouse=True)
-def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
-
-
 def put(path: Path | str, *values: int, **more: Any) -> Written:
     return write([toy.numbers(*values)], path, LAYOUT, **more)
 

@@ -32,11 +32,6 @@ from logwright.writers.write import write
 LAYOUT = toy.ToyLayout()
 
 
-@pytest.fixture(autouse=True)
-def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
-
-
 def pickled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 

@@ -30,7 +30,6 @@ NEXT = [99]
 def known_staging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the staging folder of the toy layout, so that readers overlay its contents."""
     monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({LAYOUT.inner_staging}))
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
 
 
 def append_rows(files: MemoryFileSystem, values: list[int], mode: str = "append") -> None:
