@@ -228,13 +228,21 @@ def _misfit(value: Any, type_: pa.DataType) -> str | None:
     return None
 
 
+def _has_pairs(type_: pa.DataType) -> bool:
+    """Return whether a list holds pairs of key and value, such as headers and properties."""
+    item = type_.value_type
+    return pa.types.is_struct(item) and [field.name for field in item] == ["key", "value"]
+
+
 def _shaped(value: Any, type_: pa.DataType) -> Any:
-    """Convert tuples to structures by position: a header may be `("name", b"value")`. Raises `UsageError` for an unknown field, which
-    PyArrow would leave out."""
+    """Convert tuples to structures by position: a header may be `("name", b"value")`, and all headers of a row `{"name": b"value"}`.
+    Raises `UsageError` for an unknown field, which PyArrow would leave out."""
     if value is None:
         return None
     if isinstance(value, float) and not value.is_integer() and not pa.types.is_floating(type_):
         raise ValueError(f"{value} is not {type_}")  # pyarrow would truncate it
+    if isinstance(value, Mapping) and pa.types.is_list(type_) and _has_pairs(type_):
+        value = list(value.items())
     if pa.types.is_list(type_) and isinstance(value, (list, tuple)):
         return [_shaped(item, type_.value_type) for item in value]
     if pa.types.is_map(type_) and isinstance(value, (Mapping, list, tuple)):

@@ -97,3 +97,21 @@ def test_times_are_truncated_to_milliseconds(
     lw.write(data, tmp_path / "orders-0", codec)
     times = lw.read(tmp_path / "orders-0", columns=[name])[name].cast(pa.int64()).to_pylist()
     assert 1_700_000_000_123 in times
+
+
+@pytest.mark.parametrize(
+    ("codec", "row", "name"),
+    [
+        ("kafka.partition", {"value": "x"}, "headers"),
+        ("rocketmq.store", {"topic": "orders", "body": "x"}, "properties"),
+    ],
+)
+def test_pairs_may_be_a_dict(codec: str, row: dict[str, str], name: str, tmp_path: Path) -> None:
+    lw.write([{**row, name: {"a": "1", "b": "2"}}], tmp_path / "orders-0", codec)
+    (stored,) = lw.read(tmp_path / "orders-0", columns=[name])[name].to_pylist()
+    assert [
+        (pair["key"], pair["value"] if name == "properties" else pair["value"].decode()) for pair in stored
+    ] == [
+        ("a", "1"),
+        ("b", "2"),
+    ]
