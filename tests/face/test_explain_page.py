@@ -63,7 +63,7 @@ def test_page_contains_all_bytes() -> None:
 
 
 def test_problem_is_counted_once() -> None:
-    """The heading of a damaged range has no problem of its own if a field shows it."""
+    """The heading of a damaged range repeats no problem that a field shows."""
     data = content(lw.explain(DAMAGED).html())
     problems = [i for i, problem in enumerate(data["nodes"]["problem"]) if problem]
     kinds = {data["strings"][data["nodes"]["kind"][i]] for i in problems}
