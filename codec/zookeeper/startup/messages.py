@@ -33,7 +33,8 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
         yield f"problem reading snap file {name}: {failure}"
     there = snapshots(listing)
     if loaded.file is None and there:
-        yield f"none of {len(there)} snapshots is valid: it starts with an empty tree"
+        which = f"none of {len(there)} snapshots is" if len(there) > 1 else "the only snapshot is not"
+        yield f"{which} valid: it starts with an empty tree"
     if loaded.file is None and restored.transactions:
         yield f"{EMPTY}This should only be allowed during upgrading."
     yield from _twice(logs(listing))
