@@ -17,7 +17,14 @@ import numpy as np
 from logwright.codec import plural, registry
 from logwright.codec.base import Codec
 from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
-from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
+from logwright.codec.fault import (
+    Fault,
+    NotFoundError,
+    Severity,
+    UnreadableError,
+    UnsupportedError,
+    UsageError,
+)
 from logwright.codec.frames.walk import Hole, Stretch, Walk, zero_filled
 from logwright.codec.option import parse_int
 from logwright.codec.store.listing import Role
@@ -57,7 +64,7 @@ class ExplainOptions:
 
 @dataclass
 class Piece:
-    """Bytes `[start, stop)` of a file: a frame, a damaged region (`fault`), or neither."""
+    """Bytes `[start, stop)` of a file: a frame, a region that is none (`fault`), such as damage or preallocated zeros, or other bytes."""
 
     start: int
     stop: int
@@ -72,6 +79,10 @@ class Piece:
     """Further faults of the piece."""
     unread: str = ""
     """Why its codec cannot read it, if its version is not supported."""
+
+    @property
+    def damaged(self) -> bool:
+        return self.fault is not None and self.fault.severity is not Severity.INFO
 
     def count(self) -> int:
         """Return the number of nodes, including those of inner spaces."""

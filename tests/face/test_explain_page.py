@@ -72,6 +72,21 @@ def test_problem_is_counted_once() -> None:
     assert len(problems) == 3
 
 
+def test_preallocated_zeros_are_no_problem(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000"
+    lw.write([{"topic": "T", "body": b"x"}], path, "rocketmq.commitlog", mappedFileSizeCommitLog=4096)
+    explanation = lw.explain(path)
+    zeros = explanation.pieces[-1]
+    assert zeros.fault is not None
+    assert explanation.problems == 0
+    assert "DAMAGED" not in explanation.text()
+    assert "preallocated zeros" in explanation.text()
+    assert [piece["kind"] for piece in explanation.to_dict()["pieces"]] == ["frame", "other"]
+    data = content(explanation.html())
+    assert not any(data["nodes"]["problem"])
+    assert "damage" not in data["strings"]
+
+
 def test_file_content_is_escaped(tmp_path: Path) -> None:
     """The file name is escaped too."""
     evil = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>__DATA__ __SCRIPT__"

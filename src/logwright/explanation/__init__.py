@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from logwright.codec.explain import Node, Space
+from logwright.codec.fault import Severity
 from logwright.explanation import value
 from logwright.readers.explain import Explained, Piece, spell
 
@@ -75,9 +76,8 @@ class Explanation:
 
     def _problems(self) -> Iterator[str]:
         for piece in self.pieces:
-            if piece.fault is not None:
-                yield piece.fault.detail
-            yield from (finding.detail for finding in piece.findings)
+            faults = [*piece.findings] if piece.fault is None else [piece.fault, *piece.findings]
+            yield from (fault.detail for fault in faults if fault.severity is not Severity.INFO)
             for node in piece.nodes:
                 yield from _problems(node)
 
@@ -90,7 +90,7 @@ def _problems(node: Node) -> Iterator[str]:
 
 
 def _piece(piece: Piece) -> dict[str, Any]:
-    kind = "frame" if piece.frame else "damage" if piece.fault is not None else "other"
+    kind = "frame" if piece.frame else "damage" if piece.damaged else "other"
     out: dict[str, Any] = {"offset": piece.start, "length": piece.stop - piece.start, "kind": kind}
     if piece.row is not None:
         out["row"] = piece.row

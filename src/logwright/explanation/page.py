@@ -84,7 +84,7 @@ class _Data:
     def piece(self, piece: Piece) -> None:
         """Add a range of the file and its nodes."""
         file = self.spaces[0]
-        kind = "damage" if piece.fault is not None else "piece"
+        kind = "damage" if piece.damaged else "piece"
         file["ranges"].append([piece.start, len(piece.data)])
         file["bytes"].append(piece.data)
         faults = [finding for finding in (piece.fault, *piece.findings) if finding is not None]
@@ -92,7 +92,7 @@ class _Data:
         if faults or len(piece.nodes) != 1 or piece.unread:
             name = f"bytes {piece.start} to {piece.stop - 1}"
             text = "; ".join(fault.detail for fault in faults)
-            grave = piece.fault is not None or any(fault.severity == "error" for fault in faults)
+            grave = piece.damaged or any(fault.severity == "error" for fault in faults)
             # A problem that fields of the range show is counted there.
             problem = text if grave and not any(map(_troubled, piece.nodes)) else ""
             i = self._add(

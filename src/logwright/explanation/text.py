@@ -55,11 +55,12 @@ class _Text:
 
     def _piece(self, piece: Piece) -> Iterator[str]:
         where = f"bytes {piece.start} to {piece.stop - 1} ({plural.count(piece.stop - piece.start, 'byte')})"
-        if piece.fault is not None:
+        if piece.fault is not None and piece.damaged:
             yield self._ink("red", f"DAMAGED  {where}: {piece.fault.kind}")
-            yield from self._fault(piece.fault)
         else:
             yield self._ink("bold", where)
+        if piece.fault is not None:
+            yield from self._fault(piece.fault)
         for fault in piece.findings:
             yield from self._fault(fault)
         yield from self._nodes(piece.nodes, piece.data, piece.start, (), 0, piece)
