@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from golden_bookies import case
 import logwright as lw
 from logwright.codec.bookkeeper.formats.index import FileInfo
 from logwright.codec.bookkeeper.formats.journal import EXPLICIT_LAC
-from logwright.codec.fault import DamageError
+from logwright.codec.fault import DamageError, Kind
 
 REPAIRED = [
     "cookie_empty", "cookie_missing_ledger", "elog_empty", "elog_flip_body", "elog_length_max", "elog_lost_bytes", "elog_map_inside_entry",
@@ -145,6 +146,41 @@ def test_entries_are_repaired_although_no_cookie_is_valid(left: bytes, tmp_path:
     assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [0, 0]
     assert any("bookkeeper shell cookie_get" in note for note in report.notes)
     assert lw.read(out).equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("size", [2 << 20, 3 << 30])
+@pytest.mark.parametrize("name", ["VERSION", "lastId", "lastMark"])
+def test_small_file_followed_by_zeros_is_a_fault_of_that_file_and_repaired(
+    name: str, size: int, tmp_path: Path
+) -> None:
+    source, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    expected, files = lw.read(source), list(source.glob(f"*/current/{name}"))
+    good = [file.read_bytes() for file in files]
+    for file in files:
+        os.truncate(file, size)
+    report = lw.verify(source)
+    faults = {
+        (file.path, fault.kind) for file in report.files if file.path for fault in file.faults if fault.stops
+    }
+    assert faults == {(str(file.relative_to(source)), Kind.LENGTH) for file in files}
+    assert report.rows == lw.verify(case("dmg_base").path).rows
+    assert lw.verify(source, as_system="4.18.0").system["opens"] == (name != "VERSION")
+    lw.repair(source, out)
+    assert [file.read_bytes() for file in out.glob(f"*/current/{name}")] == good
+    assert lw.read(out).equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_repair_does_not_refuse_a_bookie_that_fails_to_start_for_another_reason_afterwards(
+    tmp_path: Path,
+) -> None:
+    source, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    for file in source.glob("*/current/VERSION"):
+        file.write_bytes(b"garbage")
+        os.truncate(file, 3 << 30)
+    assert not lw.repair(source, out).ok
+    assert lw.read(out).equals(lw.read(source))
 
 
 @pytest.mark.parametrize("name", ["dmg_base", "elog_version_0", "jrn_empty_mid"])

@@ -36,6 +36,10 @@ def test_repair_leaves_an_entry_without_a_place_out_of_the_index(entry: int, tmp
     report = lw.repair(tmp_path / "damaged" / "source", out)
     assert any(f"entry {entry} of ledger 5 is in no index file" in note for note in report.notes)
     assert (out / _PLACE).stat().st_size < 1 << 20
+    checked = lw.verify(out)
+    assert checked.ok  # a second repair would not change it
+    assert f"entries up to {_ROOM - 1}, but not for 1 entry of ledger 5" in str(checked)
+    assert "logwright repair" not in str(checked)
     assert _entries(out) == _entries(tmp_path / "damaged" / "source")
     assert (5, entry) in _entries(out)
 

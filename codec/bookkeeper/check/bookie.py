@@ -15,7 +15,7 @@ from logwright.codec.arrays import Bools, Int64s, among, groups
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches
 from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, read_map
-from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, SLOT
+from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, SLOT, most_entries
 from logwright.codec.bookkeeper.formats.journal import EXPLICIT_LAC, IDS, MASTER_KEY, WRONG_LAC
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
@@ -132,8 +132,7 @@ class BookieChecker:
         try:
             Bookie(Overlay(self._listing), self._tree, self._tree.options).start()
         except JavaError as error:
-            text = f"the bookie does not start: {error.name}"
-            yield "", _fault(text, " ".join(error.message.split()))
+            yield "", _fault("the bookie does not start", " ".join(f"{error.name}: {error.message}".split()))
 
     # Entry logs
 
@@ -352,6 +351,8 @@ class BookieChecker:
         self, logs: Logs, locations: Locations, replayed: Mapping[int, Int64s]
     ) -> Iterator[tuple[str, Fault]]:
         unknown: dict[int, str] = {}
+        is_db = self._tree.storage == tree.DB
+        room = 1 << 63 if is_db else most_entries(self._tree.options[tree.PAGE_SIZE.name])
         for name, (ledger, entry, _, _) in logs.items():
             for number, own in groups(ledger):
                 if number not in locations:
@@ -362,6 +363,14 @@ class BookieChecker:
                 missing = ids[~among(ids, entries)]
                 if len(missing):
                     missing = np.setdiff1d(missing, replayed.get(number, _NONE))
+                without_room = missing[missing >= room]
+                if len(without_room):
+                    text = (
+                        f"an index file has room for entries up to {room - 1}, but not for {count(len(without_room), 'entry')} of ledger "
+                        f"{number}, the first is {int(without_room[0])}"
+                    )
+                    yield name, _fault(text, _NOT_SERVED, Severity.WARNING)
+                missing = missing[missing < room]
                 if len(missing):
                     text = f"the index lacks {count(len(missing), 'entry')} of ledger {number} in {name}, the first is {int(missing[0])}"
                     yield file, _fault(text, _NOT_SERVED, lost=entry_range(number, missing[0], missing[-1]))

@@ -25,7 +25,7 @@ def replacements(tree: Tree) -> tuple[dict[str, bytes], str]:
     stored: dict[str, Cookie] = {}
     for key, place in tree.places.items():
         try:
-            cookie = Cookie.parse(tree.cookies.get(key) or b"")
+            cookie = Cookie.parse((tree.cookies.get(key) or b"").rstrip(b"\0"))
         except JavaError:
             cookie = Cookie(0)
         stored[f"{place.prefix}{VERSION}"] = (
@@ -55,10 +55,13 @@ def replacements(tree: Tree) -> tuple[dict[str, bytes], str]:
                 "compare them with: bookkeeper shell cookie_get"
             )
         right = replace(right, **{name: best})
-    bad = [name for name, cookie in stored.items() if cookie != right]
-    source = next((name for name, cookie in stored.items() if cookie == right), None)
-    data = right.text().encode() if source is None else tree.listing.read(source, 0, tree.sizes[source])
-    return dict.fromkeys(bad, data), ""
+    good = {
+        name: tree.cookies[key]
+        for key, name in zip(tree.places, stored, strict=True)
+        if stored[name] == right and len(tree.cookies[key].rstrip(b"\0")) == tree.sizes[name]
+    }
+    data = next(iter(good.values()), right.text().encode())
+    return dict.fromkeys((name for name in stored if name not in good), data), ""
 
 
 def _agrees(tree: Tree, name: str, value: str | None) -> bool:

@@ -585,8 +585,10 @@ class RepairedBookie(RepairPlan):
                 self._drop(name, "the bookie cannot read this status; without the file it starts writable")
 
     def _is_unreadable(self, name: str, codec: SmallFileCodec) -> bool:
-        """Return whether there is such a file, and it cannot be parsed."""
+        """Return whether there is such a file, and it is too large or cannot be parsed."""
         if name in self.sizes:
+            if self.sizes[name] > codec.largest:
+                return True
             try:
                 codec.parse(self.listing.read(name, 0, min(self.sizes[name], _TEXT)))
             except ParseError:

@@ -91,7 +91,11 @@ class Bookie:
         cookie.check(contents, (journals, ledgers, indexes), identity, empty)
 
     def _content(self, name: str) -> bytes | None:
-        return self.overlay.read(name) if name in self.overlay else None
+        """Return the content of a file, which the bookie reads into a string that it doubles as it grows. Raises `JavaError`."""
+        if name not in self.overlay:
+            return None
+        errors.allocate(2 * self.overlay.size(name), self.options["Xmx"])
+        return self.overlay.read(name)
 
     # Journals
 
