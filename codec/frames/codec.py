@@ -122,8 +122,9 @@ class FramedCodec(FrameFormat):
         """Return whether a frame that the search found after damage belongs to the present content of the file."""
         return True
 
-    def confirms(self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: Any) -> bool:
-        """Return whether the plausible frame of `size` bytes at `at` is a frame although none follows it. `before`: heads of earlier frames."""
+    def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
+        """Return whether the plausible frame of `size` bytes at `at` is a frame although none follows it. `before`: where frames before it
+        start."""
         return False
 
     def base(self, context: Any) -> int | None:
@@ -178,7 +179,7 @@ class FramedCodec(FrameFormat):
             head = np.array([at], np.int64)
             pieces.insert(0, (head, head + header, self._head(data, at, header, HEADER)))
         while good.why == scanner.UNFOLLOWED and self.confirms(
-            window, good.stop, good.need, pieces[-1][2], context
+            window, good.stop, good.need, pieces[-1][0], context
         ):
             start = np.array([good.stop], np.int64)
             frame = data[good.stop : good.stop + good.need].tobytes()

@@ -216,7 +216,7 @@ class BookieChecker:
             entries, places = entries[kept], places[kept]
             for number in np.unique(places >> 32).tolist():
                 mask = places >> 32 == number
-                log = self._log_of(ledger, number)
+                log = self._tree.log_of(ledger, number)
                 if log not in logs:
                     missing.append(number)
                 good = self._resolve(
@@ -234,14 +234,6 @@ class BookieChecker:
                 yield log, _fault(text)
         yield from self._unindexed(logs, locations, replayed)
         yield from self._before_marks(logs, locations, replayed)
-
-    def _log_of(self, ledger: int, number: int) -> str:
-        """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
-        places = self._tree.ledgers
-        if self._tree.storage == tree.DB:
-            places = [places[ledger % len(places)]]
-        names = (f"{place.prefix}{number:x}.log" for place in places)
-        return next((name for name in names if name in self._tree.sizes), "")
 
     def _locations(self) -> Generator[tuple[str, Fault], None, Locations | None]:
         """Return the locations of each ledger: file, entries, locations; None without an index. Yields faults of index files."""

@@ -267,6 +267,18 @@ class StoredLedgers(Protocol):
         """Return the size of the CRC that entries of a ledger in any file have; None without one."""
         ...
 
+    def positions(self, ledger: int, entries: Int64s) -> Int64s:
+        """Return where the index has entries of a ledger in this file, -1 for others. The size of an entry starts there."""
+        ...
+
+    def has_entry_at(self, position: int) -> bool:
+        """Return whether the index has any entry at a position of this file."""
+        ...
+
+    def is_wrong(self, ledger: int, entry: int) -> bool:
+        """Return whether the index has an entry at a place where it is not."""
+        ...
+
 
 @dataclass
 class Digests:

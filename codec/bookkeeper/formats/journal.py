@@ -28,6 +28,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     matching_digest,
 )
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH
+from logwright.codec.bookkeeper.formats.evidence import strays
 from logwright.codec.bookkeeper.formats.suspects import SAMPLE, DigestedCodec, DigestedContext, sampled
 from logwright.codec.columns import binary, constant, contents, fixed_at, gather, joined, numbers
 from logwright.codec.deferred import compute as pc
@@ -214,7 +215,7 @@ class Journal(DigestedCodec):
         version = version or self._version(head) or NEWEST
         context.version = version if version in self.header_sizes else NEWEST
         window = Window(read(0, min(size, SAMPLE)), 0, size)
-        for frames in sampled(self, window, replace(context, digests=Digests())):
+        for frames in sampled(self, window, replace(context, digests=Digests(), last={})):
             self.digest_sizes(Part.main(window, frames), context)
 
     # Fields
@@ -302,7 +303,12 @@ class Journal(DigestedCodec):
             return faults
         data, entries = self._entries(part)
         verdicts = part.head["verdict"][data]
-        return [*faults, *digest.unverified(NAME, context.digests, entries, verdicts, part.offset)]
+        faults += digest.unverified(NAME, context.digests, entries, verdicts, part.offset)
+        sizes = self.digest_sizes(part, context)[data]
+        return [
+            *faults,
+            *self.misnamed(part.pick(data), strays(entries, sizes, context.digests, part.offset)),
+        ]
 
     def closing(self, at: int, context: JournalContext) -> Iterator[Chunk]:
         align = context.options[ALIGN.name]

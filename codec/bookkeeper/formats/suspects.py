@@ -8,7 +8,7 @@ would take quadratic time. Without a digest that can be checked, no correction i
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from logwright.codec import address, plural
 from logwright.codec.arrays import Bytes, Int64s
-from logwright.codec.base import Codec
+from logwright.codec.base import Codec, ProvedPart
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
@@ -28,10 +28,23 @@ from logwright.codec.bookkeeper.formats.digest import (
     hmac_matches,
 )
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.bookkeeper.formats.evidence import (
+    HEAD,
+    Last,
+    first_with_next_inside,
+    flip_of_ids,
+    is_followed,
+    is_intact,
+    is_near,
+    next_head,
+    next_inside,
+    note_entries,
+)
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import FramedContext
+from logwright.codec.frames.resync import NONE, SOUND, UNSURE
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
@@ -48,8 +61,13 @@ _SEARCHED = 64 << 20
 """Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _TRIED = 256
 """The number of entries of a window whose ledger ids are checked."""
+_SHORT = 1 << 16
+"""Longer entries are searched by HMAC only if their ledgers are known."""
+_LEAST = 1 << 10
+"""The bytes that the search for an entry counts at least."""
 _HOLES = 64
 """Damaged ranges that a sample passes."""
+_MISTAKEN = "the bookie takes it for another entry"
 
 
 @dataclass
@@ -64,6 +82,8 @@ class DigestedContext(FramedContext):
     """The damaged entry for which more bytes were requested."""
     sized: tuple[Part, Int64s] | None = None
     """The last frames, and the sizes of their digests."""
+    last: dict[int, Last] = field(default_factory=dict)
+    """The last entry of each ledger, where some entries have no CRC."""
 
 
 class DigestedCodec(FramedCodec):
@@ -86,31 +106,97 @@ class DigestedCodec(FramedCodec):
         frames = super().scan(window, at, context, check=check)
         if not check or not len(frames) or digest.all_match(frames.header["verdict"]):
             return frames
-        return self._up_to_wrong_size(window, frames, context)
+        frames = self._up_to_wrong_size(window, frames, context)
+        note_entries(window.data, frames.start[frames.header["frame_kind"] == scanner.MAIN], context.last)
+        return frames
+
+    def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
+        if context.searched + size > _SEARCHED:
+            return False
+        context.searched += size
+        note_entries(window.data, before[before + window.offset > 0], context.last)
+        if not is_intact(window, at, size, context.digests, context.last):
+            return False
+        note_entries(window.data, np.array([at]), context.last)
+        return True
+
+    def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
+        """Find an entry that other evidence proves, before the first one that its CRC or the frames after it prove."""
+        place, outcome, need = super()._next(window, at, context)
+        passwords = context.digests.passwords
+        if not context.last and passwords is None and context.digests.stored is None:
+            return place, outcome, need
+        data, length = window.data, self.spec.length
+        stop = min(len(data) if outcome == NONE else place, len(data) - HEAD + 1)
+        ledgers = np.array(sorted({*context.last, *self.ledgers_of(context)}), np.int64)
+        short = 0 if passwords is None else _SHORT
+        end = window.size - window.offset
+        while True:
+            at = int(next_head(data, at, stop, end, length.low, length.reach, short, ledgers))
+            if at < 0 or context.searched > _SEARCHED:
+                return place, outcome, need
+            size = self._field(data, at, length.field) + length.bias
+            if at + size > len(data) and (size <= short or is_near(data, at, context.last)):
+                return at, UNSURE, size
+            context.searched += max(size, _LEAST)
+            if is_intact(window, at, size, context.digests, context.last):
+                return at, SOUND, size
+            at += 1
+
+    def ledgers_of(self, context: Any) -> Iterable[int]:
+        """Return the ledgers that the file says it has."""
+        return ()
 
     def _up_to_wrong_size(self, window: Window, frames: Frames, context: Any) -> Frames:
-        """Return the frames up to an entry whose CRC matches at an earlier end: its size is wrong, and what follows that end is not its
-        content."""
+        """Return the frames up to an entry whose size is wrong: its CRC matches at an earlier end, and what follows that end is not its
+        content; or it has no CRC, and the next entry of its ledger starts inside it."""
         head = frames.header
         sizes = np.where(head["frame_kind"] == scanner.MAIN, head["verdict"].astype(np.int64) - CERTAIN, 0)
         context.digests.note(head["ledger_id"].astype(np.int64), np.maximum(sizes, 0))
+        unproved = np.flatnonzero((sizes < 0) & (head["entry_id"] >= 0))
+        wrong = self._wrong_by_crc(window, frames, unproved, context)
         with_crc = [ledger for ledger, size in context.digests.known.items() if size in (CRC32C, CRC32)]
-        wrong = (sizes < 0) & np.isin(head["ledger_id"], with_crc)
-        for i in np.flatnonzero(wrong).tolist():
+        others = unproved[~np.isin(head["ledger_id"][unproved], with_crc)]
+        ledger, entry = (head[name][others].astype(np.int64) for name in ("ledger_id", "entry_id"))
+        others = others[~is_followed(ledger, entry)]
+        k, right = first_with_next_inside(window.data, frames.start[others], frames.end[others])
+        if k >= 0 and (wrong is None or others[k] < wrong[0]):
+            wrong = int(others[k]), int(right), "the next entry of the ledger starts inside"
+        if wrong is None:
+            return frames
+        i, right, text = wrong
+        start = int(frames.start[i])
+        text = f"{self.spec.length.field} is {int(frames.end[i]) - start - _SIZE}, but {text}"
+        place = context.damaged = window.offset + start
+        system = self.systems[scanner.UNFOLLOWED]
+        damage = Fault(self.name, place, right - start, Kind.LENGTH, text, system=system)
+        faults = [fault for fault in frames.faults if fault.offset < place]
+        return replace(frames.pick(slice(0, i)), stop=start, need=0, damage=damage, faults=faults)
+
+    def _wrong_by_crc(
+        self, window: Window, frames: Frames, unproved: Int64s, context: Any
+    ) -> tuple[int, int, str] | None:
+        """Return the first entry whose CRC matches at an earlier end: its number, that end, and what shows that its size is wrong."""
+        ledgers, known = frames.header["ledger_id"], context.digests.known
+        without = [ledger for ledger, size in known.items() if size not in (CRC32C, CRC32)]
+        for i in unproved[~np.isin(ledgers[unproved], without)].tolist():
             start, end = int(frames.start[i]), int(frames.end[i])
-            if context.searched + end - start > _SEARCHED:
+            # The CRC of a ledger that may have none is searched in fewer bytes, and another entry must follow.
+            is_sure = int(ledgers[i]) in known
+            if context.searched + end - start > (_SEARCHED if is_sure else _SEARCHED // 2):
                 break
             context.searched += end - start
             right = digest.entry_end(window.data, start + _SIZE, start + self.spec.length.low, end - 1)
-            if right >= 0:
-                place = context.damaged = window.offset + start
-                size, matching = end - start - _SIZE, plural.count(right - start - _SIZE, "byte")
-                text = f"{self.spec.length.field} is {size}, but the digest matches {matching}"
-                system = self.systems[scanner.UNFOLLOWED]
-                damage = Fault(self.name, place, right - start, Kind.LENGTH, text, system=system)
-                faults = [fault for fault in frames.faults if fault.offset < place]
-                return replace(frames.pick(slice(0, i)), stop=start, need=0, damage=damage, faults=faults)
-        return frames
+            left = window.size - window.offset - right
+            if right >= 0 and (is_sure or self._scanner.first(window.data, right, left)):
+                return i, right, f"the digest matches {plural.count(right - start - _SIZE, 'byte')}"
+        return None
+
+    def claimed_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        end, need = super().claimed_end(window, at, context)
+        if end >= 0 and next_inside(window.data, context.damaged - window.offset, end) >= 0:
+            return -1, 0
+        return end, need
 
     def content_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """Return the end of the damaged entry: by its digest, else by its length, if a frame starts there.
@@ -165,6 +251,11 @@ class DigestedCodec(FramedCodec):
     def unmatched_sizes(self, part: Part, context: Any) -> Int64s:
         """Do the same for frames of which some have no matching CRC."""
 
+    def misnamed(self, part: Part, odd: Iterable[tuple[int, str]]) -> Iterator[Fault]:
+        """Yield a warning for each entry whose ids are probably damaged. `odd` are their numbers, and what shows it."""
+        for i, text in odd:
+            yield replace(self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, _MISTAKEN), rows_lost=0)
+
     def is_entry(self, frame: bytes) -> bool:
         """Return whether a frame is an entry with a digest."""
         return self.kind_at(frame, self._edited_at(frame)) == scanner.MAIN
@@ -178,15 +269,30 @@ class DigestedCodec(FramedCodec):
         return entry_fields.resealed(frame, new, path, None if context is None else context.digests)
 
     def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
-        return suspects(window, at, limit, context.digests)
+        yield from suspects(window, at, limit, context.digests)
+        if len(window.data) - at >= HEAD:
+            flip = flip_of_ids(window.data, at, window.offset + at, context.digests)
+            if flip is not None:
+                yield Flip(*flip)
 
     def proved(
         self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
     ) -> bool:
         return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
 
+    def part_proved(
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> ProvedPart | None:
+        at, stored = int(frame.start[0]), context.digests.stored
+        if flip is None or stored is None or not at + _SIZE <= flip[0] < at + _SIZE + 16:
+            return None
+        ledger, entry = load_i64be(window.data, at + _SIZE), load_i64be(window.data, at + _SIZE + 8)
+        if stored.positions(ledger, np.array([entry]))[0] != window.offset + at:
+            return None
+        return ProvedPart(at + _SIZE, at + _SIZE + 16, "the ids", ("the index",))
+
     def trial_context(self, context: Any) -> Any:
-        return replace(context, digests=trial_digests(context.digests))
+        return replace(context, digests=trial_digests(context.digests), last=dict(context.last))
 
 
 def suspects(window: Window, at: int, limit: int, digests: Digests) -> Iterator[Flip]:

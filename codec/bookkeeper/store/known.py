@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import journal
 from logwright.codec.bookkeeper.formats.digest import HEADER, matching_digest
 from logwright.codec.bookkeeper.formats.entries import REACH
-from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, FileInfo
+from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, SLOT, FileInfo
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import rocks
-from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, LOCATIONS, Tree
+from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, LOCATIONS, Tree, log_id
+from logwright.codec.fault import LogwrightError
 from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN
@@ -35,6 +37,10 @@ Locations = dict[int, tuple[Int64s, Int64s]]
 _TRIED = 16
 """Number of entries of a ledger that are read for their digest type."""
 _INDEX_READ = 1 << 20
+_WHOLE = 64 << 20
+"""The size of all index files up to which they are read to find out whether any entry starts at a place."""
+_BLOCK = 1 << 12
+"""Number of locations of an index file that are read at a time."""
 
 
 class KnownLedgers:
@@ -52,6 +58,8 @@ class KnownLedgers:
         """The results of `crc_size`."""
         self._in_journals: dict[int, int] | None = None
         """The sizes of the CRCs in the journals by ledger, once they are needed."""
+        self._all_locations: dict[int, Int64s] = {}
+        """The results of `all_locations`, by the number of the directory."""
         self._databases: dict[str, Locations] = {}
         """The databases of locations that were read, by folder."""
         self._index_files = {} if bookie is None else bookie.index_files
@@ -80,10 +88,70 @@ class KnownLedgers:
             self._sizes[ledger] = next(self._crc_sizes(ledger), None)
         return self._sizes[ledger]
 
+    def in_file(self, name: str) -> LedgersOfFile:
+        """Return the ledgers for reading one file."""
+        return LedgersOfFile(self, name)
+
+    @property
+    def tree(self) -> Tree | None:
+        """The files of the bookie; None if they are not known."""
+        if self._tree is None and self._place is not None:
+            self._tree = Tree(*self._place)
+        return self._tree
+
+    def locations(self, ledger: int, entries: Int64s) -> Int64s:
+        """Return the locations that the index has of entries of a ledger, 0 of others."""
+        out = np.zeros(len(entries), np.int64)
+        if self.tree is None:
+            return out
+        name = self.tree.index_files.get(ledger)
+        if name is not None:
+            inside = np.flatnonzero(
+                (entries >= 0) & (entries < max(self.tree.sizes[name] - HEADER_SIZE, 0) // SLOT)
+            )
+            blocks = entries[inside] // _BLOCK
+            for block in np.unique(blocks).tolist():
+                with contextlib.suppress(LogwrightError):
+                    data = self.tree.listing.read(name, HEADER_SIZE + block * _BLOCK * SLOT, _BLOCK * SLOT)
+                    slots = np.frombuffer(data[: len(data) // SLOT * SLOT], ">i8")
+                    own = inside[blocks == block]
+                    out[own] = slots[entries[own] - block * _BLOCK]
+        elif self.tree.storage == DB and rocks.available() and self.tree.ledgers:
+            number = ledger % len(self.tree.ledgers)
+            known, places = _database(self.tree, number, self._databases).get(ledger, (out[:0], out[:0]))
+            if len(known):
+                at = np.minimum(np.searchsorted(known, entries), len(known) - 1)
+                out = np.where(known[at] == entries, places[at], 0)
+        return out
+
+    def all_locations(self, name: str) -> Int64s:
+        """Return the locations in the index that a bookie looks up in the ledger directory of an entry log, in order. A large index, which
+        would take much memory, counts as empty."""
+        tree = self.tree
+        if tree is None:
+            return np.empty(0, np.int64)
+        is_db = tree.storage == DB
+        number = next(
+            (i for i, place in enumerate(tree.ledgers) if is_db and name.startswith(place.prefix)), 0
+        )
+        if number not in self._all_locations:
+            if is_db:
+                arrays = [places for _, places in _database(tree, number, self._databases).values()]
+            elif sum(tree.sizes[index] for index in tree.index_files.values()) <= _WHOLE:
+                arrays = list(_index_locations(tree))
+            else:
+                arrays = []
+            self._all_locations[number] = np.unique(np.concatenate([np.empty(0, np.int64), *arrays]))
+        return self._all_locations[number]
+
+    def log_of(self, ledger: int, number: int) -> str:
+        """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
+        return "" if self.tree is None else self.tree.log_of(ledger, number)
+
     def _crc_sizes(self, ledger: int) -> Iterator[int]:
-        if self._place is None:
+        bookie = self.tree
+        if bookie is None:
             return
-        bookie = self._tree = Tree(*self._place) if self._tree is None else self._tree
         indexed = False
         for name, at in _places(bookie, ledger, self._databases):
             if 4 <= at < bookie.sizes[name]:
@@ -103,6 +171,50 @@ class KnownLedgers:
             for ledger, key in (*_in_database(bookie), *_in_journals(bookie)):
                 self._keys[ledger] = self._keys.get(ledger, frozenset()) | {key}
         return self._keys
+
+
+@dataclass(frozen=True)
+class LedgersOfFile:
+    """The ledgers of a bookie, and the places of their entries in one of its files. See `digest.StoredLedgers`."""
+
+    bookie: KnownLedgers
+    name: str
+
+    def __contains__(self, ledger: object) -> bool:
+        return ledger in self.bookie
+
+    def master_keys(self, ledger: int) -> frozenset[bytes]:
+        return self.bookie.master_keys(ledger)
+
+    def crc_size(self, ledger: int) -> int | None:
+        return self.bookie.crc_size(ledger)
+
+    def positions(self, ledger: int, entries: Int64s) -> Int64s:
+        locations = self.bookie.locations(ledger, entries)
+        number = log_id(self.name.rpartition("/")[2])
+        if number is None or not locations.any() or self.bookie.log_of(ledger, number) != self.name:
+            return np.full(len(entries), -1)
+        return np.where(locations >> 32 == number, (locations & 0xFFFFFFFF) - 4, -1)
+
+    def has_entry_at(self, position: int) -> bool:
+        number = log_id(self.name.rpartition("/")[2])
+        if number is None:
+            return False
+        location, known = number << 32 | position + 4, self.bookie.all_locations(self.name)
+        i = int(np.searchsorted(known, location))
+        return bool(i < len(known) and known[i] == location)
+
+    def is_wrong(self, ledger: int, entry: int) -> bool:
+        location = int(self.bookie.locations(ledger, np.array([entry]))[0])
+        tree, name = self.bookie.tree, self.bookie.log_of(ledger, location >> 32)
+        if not location or tree is None:
+            return False
+        if not name:
+            return True
+        with contextlib.suppress(LogwrightError):
+            ids = tree.listing.read(name, location & 0xFFFFFFFF, 16)
+            return ids != ledger.to_bytes(8, "big") + entry.to_bytes(8, "big")
+        return True
 
 
 def _restored(keys: Mapping[int, frozenset[bytes]], place: tuple[Listing, Options] | None) -> KnownLedgers:
@@ -175,13 +287,27 @@ def _locations(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> It
         yield "", locations[locations > 0]
     if bookie.storage == DB and rocks.available():
         for i, place in enumerate(bookie.ledgers):
-            folder = f"{bookie.indexes[min(i, len(bookie.indexes) - 1)].prefix}{LOCATIONS}/"
-            if folder not in databases:
-                databases[folder] = {}
-                with contextlib.suppress(JavaError):
-                    databases[folder] = rocks.read_locations(bookie.listing, folder)
-            if ledger in databases[folder]:
-                yield place.prefix, databases[folder][ledger][1]
+            locations_of = _database(bookie, i, databases)
+            if ledger in locations_of:
+                yield place.prefix, locations_of[ledger][1]
+
+
+def _index_locations(bookie: Tree) -> Iterator[Int64s]:
+    """Yield the locations in each index file."""
+    for name in bookie.index_files.values():
+        with contextlib.suppress(LogwrightError):
+            data = bookie.listing.read(name, HEADER_SIZE, max(bookie.sizes[name] - HEADER_SIZE, 0))
+            yield np.frombuffer(data[: len(data) // SLOT * SLOT], ">i8").astype(np.int64)
+
+
+def _database(bookie: Tree, number: int, databases: dict[str, Locations]) -> Locations:
+    """Return the locations in the database of a ledger directory. One that cannot be read is empty."""
+    folder = f"{bookie.indexes[min(number, len(bookie.indexes) - 1)].prefix}{LOCATIONS}/"
+    if folder not in databases:
+        databases[folder] = {}
+        with contextlib.suppress(JavaError):
+            databases[folder] = rocks.read_locations(bookie.listing, folder)
+    return databases[folder]
 
 
 def _crc_size(entry: bytes, ledger: int) -> Iterator[int]:
@@ -194,4 +320,4 @@ def _crc_size(entry: bytes, ledger: int) -> Iterator[int]:
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
     """Return the context for reading an entry log or a journal of a bookie."""
-    return codec.context(name.rpartition("/")[2], options.only(codec.options), ledgers=known)
+    return codec.context(name.rpartition("/")[2], options.only(codec.options), ledgers=known.in_file(name))

@@ -150,11 +150,19 @@ def _planned(
     place, inner = places[prefix], name[len(prefix) :]
     if tree.log_id(inner) is not None and place in bookie.ledgers:
         return PlannedFile(
-            name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner), "ledgers": ledgers}
+            name,
+            size,
+            Role.PRIMARY,
+            tree.ENTRY_LOG,
+            {"number": tree.log_id(inner), "ledgers": ledgers.in_file(name)},
         )
     if tree.journal_id(inner) is not None and place in bookie.journals:
         return PlannedFile(
-            name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner), "ledgers": ledgers}
+            name,
+            size,
+            Role.PRIMARY,
+            tree.JOURNAL,
+            {"number": tree.journal_id(inner), "ledgers": ledgers.in_file(name)},
         )
     if tree.ledger_of(inner) is not None and place in bookie.indexes:
         return PlannedFile(name, size, Role.DERIVED, tree.INDEX, {"number": tree.ledger_of(inner)})

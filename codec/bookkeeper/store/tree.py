@@ -366,6 +366,16 @@ class Tree:
         ]
         return [(identity, name) for identity, _, name in sorted(logs)]
 
+    def log_of(self, ledger: int, number: int) -> str:
+        """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
+        places = (
+            [self.ledgers[ledger % len(self.ledgers)]]
+            if self.storage == DB and self.ledgers
+            else self.ledgers
+        )
+        names = (f"{place.prefix}{number:x}.log" for place in places)
+        return next((name for name in names if name in self.sizes), "")
+
     def journal_files(self, place: Place) -> list[tuple[int, str]]:
         """Return the journals of a directory by id."""
         journals = [(journal_id(file), f"{place.prefix}{file}") for file in self.files(place)]

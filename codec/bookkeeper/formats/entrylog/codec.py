@@ -6,12 +6,10 @@ A row is an entry. Ledgers maps and fillers are frames without rows. Written fro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int64s
@@ -36,6 +34,13 @@ from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
     map_bytes,
     read_map,
 )
+from logwright.codec.bookkeeper.formats.evidence import (
+    at_indexed_place,
+    fits_total,
+    misplaced,
+    strays,
+    unmapped,
+)
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
     DigestedCodec,
@@ -51,7 +56,7 @@ from logwright.codec.frames.codec import Part
 from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.scanner import MARKER as MARKER_KIND
-from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Option, parse_bool
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Chunk, Frames, Window
@@ -63,8 +68,8 @@ _FIELDS, _LEAST = 24, 36
 """The sizes of the fields of an entry after its ledger id, and of the frame of an empty entry without a digest."""
 _PLANNED = 1 << 15
 """Rows of which the sizes are computed at a time."""
-_NEAR, _STRIPE = 1 << 12, 1 << 7
-"""A torn entry is accepted if one of this many entries before it is of the same ledger, with an id that differs by at most this much."""
+_STRIPE = 1 << 7
+"""A torn entry is accepted if the last one of its ledger has an id that differs by at most this much."""
 
 ROWS = Table(
     "rows",
@@ -139,7 +144,7 @@ class EntryLog(DigestedCodec):
             {"entry_size": BLOCK - HEADER_SIZE - 4, "ledger_id": INVALID_LEDGER}
         )
         data = read(0, min(size, SAMPLE))
-        sample = replace(context, digests=Digests())
+        sample = replace(context, digests=Digests(), last={})
         window = Window(data, 0, size)
         for frames in sampled(self, window, sample):
             context.digests.sizes(*self._entries(Part.main(window, frames)))
@@ -180,20 +185,19 @@ class EntryLog(DigestedCodec):
             )
         return fault
 
-    def confirms(
-        self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: EntryLogContext
-    ) -> bool:
-        """Return whether an entry without a CRC is intact although no complete frame follows: by its HMAC, or if the next frame is torn.
+    def confirms(self, window: Window, at: int, size: int, before: Int64s, context: EntryLogContext) -> bool:
+        """Return whether an entry without a CRC is intact although no complete frame follows: also if the next frame is torn.
 
-        The bytes after it start a frame if their entry is close to an earlier entry of its ledger, or the first of a new ledger.
+        The bytes after it start a frame if their entry is close to the last one of its ledger, or the first of a new ledger.
         """
         data, end = window.data, at + size
-        ledger, entry = (int(self._head(data, at, size)[name][0]) for name in ("ledger_id", "entry_id"))
-        if ledger == INVALID_LEDGER:
-            return entry == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
-        password = context.digests.password(ledger)
-        if password is not None and digest.hmac_matches(data, at + 4, end, password):
+        if load_i64be(data, at + 4) == INVALID_LEDGER:
+            return load_i64be(data, at + 12) == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
+        if super().confirms(window, at, size, before, context):
             return True
+        kind = context.digests.known.get(load_i64be(data, at + 4), context.digests.assumed)
+        if kind is not None and fits_total(data, at, size, [kind], context.last) is False:
+            return False
         left = window.size - window.offset - end
         here = data[end : end + self.spec.struct.head_size]
         torn = self._head(here, 0, len(here))
@@ -206,11 +210,13 @@ class EntryLog(DigestedCodec):
         ledger, entry = int(torn["ledger_id"][0]), int(torn["entry_id"][0])
         if ledger == INVALID_LEDGER:
             return entry == MAP_ENTRY
-        near = before[-_NEAR:]
-        last = near["entry_id"][near["ledger_id"] == ledger]
         if len(here) == self.spec.struct.head_size and not self.spec.head_fits(here, 0):
             return False
-        return abs(entry - int(last[-1])) <= _STRIPE if len(last) else not ledger >> 40 and not entry >> 40
+        last = context.last.get(ledger)
+        return not (ledger | entry) >> 36 if last is None else abs(entry - last.entry) <= _STRIPE
+
+    def ledgers_of(self, context: EntryLogContext) -> Iterable[int]:
+        return () if context.map is None or context.map.error else context.map.sizes
 
     # Fields
 
@@ -240,14 +246,17 @@ class EntryLog(DigestedCodec):
         entries, matched = self._entries(part)
         sizes = context.digests.sizes(entries, matched)
         sizes[misdirected(entries, sizes, context.digests.known)] = MISMATCH
+        sizes[misplaced(entries, sizes, context.digests, part.offset)] = MISMATCH
         return sizes
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)
         # After damage, an entry whose digest nothing confirms may be garbage.
-        late = part.start + part.offset > context.first_damage
+        late = (sizes == UNKNOWN) & (part.start + part.offset > context.first_damage)
+        if late.any():
+            late &= ~at_indexed_place(self._located(part), context.digests, part.offset)
         maps = _is_map(part) & ~np.isin(sizes, (digest.CRC32C, digest.CRC32))
-        wrong = np.flatnonzero((sizes == MISMATCH) | (sizes == UNKNOWN) & late | maps)
+        wrong = np.flatnonzero((sizes == MISMATCH) | late | maps)
         return [
             (i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong.tolist()
         ]
@@ -256,7 +265,12 @@ class EntryLog(DigestedCodec):
         if digest.all_match(part.head["verdict"]):
             return ()
         entries, verdicts = self._located(part), part.head["verdict"]
-        return list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
+        faults = list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
+        sizes = self.digest_sizes(part, context)
+        faults += self.misnamed(part, strays(entries, sizes, context.digests, part.offset))
+        if context.map is not None and context.map.sizes and not context.map.error:
+            faults += self.misnamed(part, unmapped(entries, sizes, context.digests, context.map.sizes))
+        return faults
 
     def columns(self, part: Part, names: Sequence[str], context: EntryLogContext) -> Mapping[str, pa.Array]:
         sizes = self.digest_sizes(part, context)
