@@ -74,6 +74,22 @@ def test_entry_that_the_index_has_under_other_ids_is_damage_and_corrected(
         assert (tmp_path / f"out {last}/ledger/current/0.log").read_bytes() == healthy
 
 
+@pytest.mark.parametrize("digest", ["HMAC", "CRC32C"])
+def test_entry_of_an_unknown_ledger_at_the_place_of_another_one_is_damage(
+    digest: str, tmp_path: Path
+) -> None:
+    """Several bits of its ledger id are wrong. Without the index, it could be an entry with an HMAC of a deleted ledger."""
+    bookie, log = tmp_path / "bookie", tmp_path / "bookie/ledger/current/0.log"
+    lw.write(rows([3, 7], 12), bookie, BOOKIE, digestType=digest, passwd=b"secret")
+    all_entries, place = entries(bookie), positions(log)[7, 4]
+    data = bytearray(log.read_bytes())
+    data[place + LEDGER] = 24
+    log.write_bytes(data)
+    assert entries(bookie) == [pair for pair in all_entries if pair != (7, 4)]
+    with pytest.raises(lw.DamageError, match="digest mismatch"):
+        lw.read(bookie)
+
+
 def test_wrong_index_makes_no_entry_damage(tmp_path: Path) -> None:
     """The locations of two entries are exchanged, whose ids differ in one bit."""
     bookie, _ = bookie_and_log(tmp_path / "bookie", [3, 7], 12)
@@ -168,7 +184,8 @@ def test_index_proves_entries_between_damaged_ones(ledgers: list[int], damage: s
     shutil.rmtree(bookie / "journal")
     assert entries(bookie) == good
     lw.repair(bookie, tmp_path / "out")
-    assert entries(tmp_path / "out") == good
+    # The index shows the flipped bit of a ledger id.
+    assert entries(tmp_path / "out") == (sorted(places) if damage == "ledger" else good)
 
 
 def test_entry_with_the_next_one_of_its_ledger_inside_has_a_wrong_size(tmp_path: Path) -> None:
@@ -197,3 +214,18 @@ def test_entry_that_does_not_fit_the_running_total_is_not_taken_for_one_before_a
     lw.write(written, log, LOG, ledgersMap=False, **HMAC)
     flip(log, positions(log)[5, 2] + 3, 2)
     assert (5, 2) not in entries(log)
+
+
+def test_type_that_an_option_assumes_proves_no_ledger_of_a_bookie(tmp_path: Path) -> None:
+    """A record of a journal has a ledger that neither the index nor another record has."""
+    bookie = tmp_path / "bookie"
+    lw.write(rows([3, 7], 6), bookie, BOOKIE, digestType="DUMMY", journalWriteData=True)
+    journal = bookie / "journal/current/1.txn"
+    columns = ["ledger_id", "entry_id", "position"]
+    records = lw.read(journal, columns=columns, digestType="DUMMY").to_pylist()
+    place = next(row["position"] for row in records if (row["ledger_id"], row["entry_id"]) == (7, 3))
+    flip(journal, place + 7, 0)
+    seen = lw.read(bookie, view="journal", columns=columns, mode="DROPMALFORMED", digestType="DUMMY")
+    assert set(seen["ledger_id"].to_pylist()) == {3, 7}
+    with pytest.raises(lw.DamageError, match="a ledger without an index"):
+        lw.read(bookie, view="journal", digestType="DUMMY")

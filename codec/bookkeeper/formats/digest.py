@@ -271,8 +271,8 @@ class StoredLedgers(Protocol):
         """Return where the index has entries of a ledger in this file, -1 for others. The size of an entry starts there."""
         ...
 
-    def has_entry_at(self, position: int) -> bool:
-        """Return whether the index has any entry at a position of this file."""
+    def entry_at(self, position: int) -> tuple[int, int] | None:
+        """Return the ledger and the id of the only entry that the index has at a position of this file; None if that is not known."""
         ...
 
     def is_wrong(self, ledger: int, entry: int) -> bool:

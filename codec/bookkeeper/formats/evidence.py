@@ -157,7 +157,7 @@ def is_intact(window: Window, at: int, size: int, digests: Digests, last: dict[i
     if (
         data[end + _SIZE : end + _SIZE + len(_MAP)].tobytes() == _MAP
         or is_near(data, end, own)
-        or (digests.stored is not None and digests.stored.has_entry_at(window.offset + end))
+        or (digests.stored is not None and digests.stored.entry_at(window.offset + end) is not None)
     ):
         return True
     return before is not None and any(
@@ -222,7 +222,7 @@ def _unproved(entries: Entries, sizes: Int64s, digests: Digests) -> Int64s:
 
 
 def misplaced(entries: Entries, sizes: Int64s, digests: Digests, offset: int) -> list[int]:
-    """Return the unproved entries that the index has at their places under other ids, one bit of which is flipped."""
+    """Return the unproved entries at places where the index has other entries."""
     index = _unproved(entries, sizes, digests)
     if digests.stored is None or not len(index):
         return []
@@ -239,22 +239,24 @@ def misplaced(entries: Entries, sizes: Int64s, digests: Digests, offset: int) ->
     return sorted(out)
 
 
-def right_ids(ledger: int, entry: int, place: int, digests: Digests) -> int | None:
-    """Return the bit to flip, counted from the lowest one of the entry id, so that the ids are those that the index has at a place.
+def right_ids(ledger: int, entry: int, place: int, digests: Digests) -> tuple[int, int] | None:
+    """Return the ids of the entry that the index has at the place of this one; None if it has none, or is wrong about this one.
 
-    None if there is no single such bit, or if the index is wrong about the entry as it is.
+    In a large index only ids that differ in one bit are searched.
     """
     stored = digests.stored
     if stored is None or stored.is_wrong(ledger, entry):
         return None
-    bits = np.flatnonzero(stored.positions(ledger, entry ^ _BITS) == place).tolist()
-    entry_ids = np.array([entry])
-    bits += [
-        64 + bit
-        for bit, other in enumerate((ledger ^ _BITS).tolist())
-        if stored.positions(other, entry_ids)[0] == place
+    known = stored.entry_at(place)
+    if known is not None:
+        return None if known == (ledger, entry) else known
+    same = np.array([entry])
+    others = entry ^ _BITS
+    right = [(ledger, int(other)) for other in others[stored.positions(ledger, others) == place]]
+    right += [
+        (other, entry) for other in (ledger ^ _BITS).tolist() if stored.positions(other, same)[0] == place
     ]
-    return int(bits[0]) if len(bits) == 1 else None
+    return right[0] if len(right) == 1 else None
 
 
 def strays(entries: Entries, sizes: Int64s, digests: Digests, offset: int) -> Iterator[tuple[int, str]]:
@@ -340,6 +342,10 @@ def unmapped(
 
 def flip_of_ids(data: Bytes, at: int, position: int, digests: Digests) -> tuple[int, int] | None:
     """Return the byte of the data and the bit with which the ids of the entry at `data[at]` are those that the index has at a position."""
-    ledger, entry = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
-    bit = right_ids(ledger, entry, position, digests)
-    return None if bit is None else (at + _SIZE + 15 - bit // 8, bit % 8)
+    ids = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
+    right = right_ids(*ids, position, digests)
+    if right is None:
+        return None
+    wrong = (right[0] ^ ids[0]) << 64 | right[1] ^ ids[1]
+    bit = wrong.bit_length() - 1
+    return (at + _SIZE + 15 - bit // 8, bit % 8) if wrong.bit_count() == 1 and min(right) >= 0 else None

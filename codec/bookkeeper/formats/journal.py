@@ -334,10 +334,14 @@ class Journal(DigestedCodec):
         data, entries = self._entries(part)
         matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
         sizes[data] = context.digests.sizes(entries, matched)
-        unknown = np.flatnonzero(sizes == UNKNOWN)
-        context.known_ledgers |= digest.consistent_ledgers(
-            entries.pick(np.flatnonzero(sizes[data] == UNKNOWN))
-        )
+        unproved = sizes[data] == UNKNOWN
+        if context.digests.stored is not None:
+            # An option that only assumes the type does not prove a ledger of the bookie.
+            unproved |= (
+                (matched == 0) & (sizes[data] >= 0) & ~np.isin(entries.ledger, list(context.digests.known))
+            )
+        unknown = data[unproved]
+        context.known_ledgers |= digest.consistent_ledgers(entries.pick(np.flatnonzero(unproved)))
         # A record of a ledger that occurs nowhere else may be garbage.
         strangers = set(ledger[unknown].tolist()) - context.known_ledgers
         known = {number for number in strangers if number in context.of_bookie}

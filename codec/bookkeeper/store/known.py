@@ -9,7 +9,7 @@ The only entry of a ledger in a file does not show the digest type of the ledger
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ _TRIED = 16
 """Number of entries of a ledger that are read for their digest type."""
 _INDEX_READ = 1 << 20
 _WHOLE = 64 << 20
-"""The size of all index files up to which they are read to find out whether any entry starts at a place."""
+"""The size of all index files up to which they are read to find out which entry is at a place."""
 _BLOCK = 1 << 12
 """Number of locations of an index file that are read at a time."""
 
@@ -58,8 +58,8 @@ class KnownLedgers:
         """The results of `crc_size`."""
         self._in_journals: dict[int, int] | None = None
         """The sizes of the CRCs in the journals by ledger, once they are needed."""
-        self._all_locations: dict[int, Int64s] = {}
-        """The results of `all_locations`, by the number of the directory."""
+        self._by_location: dict[int, tuple[Int64s, Int64s, Int64s]] = {}
+        """The results of `by_location`, by the number of the directory."""
         self._databases: dict[str, Locations] = {}
         """The databases of locations that were read, by folder."""
         self._index_files = {} if bookie is None else bookie.index_files
@@ -124,25 +124,25 @@ class KnownLedgers:
                 out = np.where(known[at] == entries, places[at], 0)
         return out
 
-    def all_locations(self, name: str) -> Int64s:
-        """Return the locations in the index that a bookie looks up in the ledger directory of an entry log, in order. A large index, which
-        would take much memory, counts as empty."""
+    def by_location(self, name: str) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the locations in the index that a bookie looks up in the ledger directory of an entry log, in order, and the ledger and the
+        entry of each. A large index, which would take much memory, counts as empty."""
         tree = self.tree
-        if tree is None:
-            return np.empty(0, np.int64)
-        is_db = tree.storage == DB
-        number = next(
-            (i for i, place in enumerate(tree.ledgers) if is_db and name.startswith(place.prefix)), 0
-        )
-        if number not in self._all_locations:
-            if is_db:
-                arrays = [places for _, places in _database(tree, number, self._databases).values()]
-            elif sum(tree.sizes[index] for index in tree.index_files.values()) <= _WHOLE:
-                arrays = list(_index_locations(tree))
-            else:
-                arrays = []
-            self._all_locations[number] = np.unique(np.concatenate([np.empty(0, np.int64), *arrays]))
-        return self._all_locations[number]
+        is_db = tree is not None and tree.storage == DB
+        places = [] if tree is None or not is_db else tree.ledgers
+        number = next((i for i, place in enumerate(places) if name.startswith(place.prefix)), 0)
+        if number not in self._by_location:
+            known: Iterable[tuple[int, tuple[Int64s, Int64s]]] = ()
+            if tree is not None and is_db:
+                known = _database(tree, number, self._databases).items()
+            elif tree is not None and sum(tree.sizes[file] for file in tree.index_files.values()) <= _WHOLE:
+                known = _index_locations(tree)
+            blocks = [np.empty((3, 0), np.int64)]
+            blocks += [np.stack((at, np.full(len(at), ledger), ids)) for ledger, (ids, at) in known]
+            joined = np.concatenate(blocks, axis=1)
+            locations, ledgers, ids = joined[:, np.argsort(joined[0], kind="stable")]
+            self._by_location[number] = locations, ledgers, ids
+        return self._by_location[number]
 
     def log_of(self, ledger: int, number: int) -> str:
         """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
@@ -196,13 +196,13 @@ class LedgersOfFile:
             return np.full(len(entries), -1)
         return np.where(locations >> 32 == number, (locations & 0xFFFFFFFF) - 4, -1)
 
-    def has_entry_at(self, position: int) -> bool:
+    def entry_at(self, position: int) -> tuple[int, int] | None:
         number = log_id(self.name.rpartition("/")[2])
         if number is None:
-            return False
-        location, known = number << 32 | position + 4, self.bookie.all_locations(self.name)
-        i = int(np.searchsorted(known, location))
-        return bool(i < len(known) and known[i] == location)
+            return None
+        locations, ledgers, entries = self.bookie.by_location(self.name)
+        first, last = np.searchsorted(locations, (number << 32 | position + 4) + np.arange(2)).tolist()
+        return (int(ledgers[first]), int(entries[first])) if last == first + 1 else None
 
     def is_wrong(self, ledger: int, entry: int) -> bool:
         location = int(self.bookie.locations(ledger, np.array([entry]))[0])
@@ -292,12 +292,14 @@ def _locations(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> It
                 yield place.prefix, locations_of[ledger][1]
 
 
-def _index_locations(bookie: Tree) -> Iterator[Int64s]:
-    """Yield the locations in each index file."""
-    for name in bookie.index_files.values():
+def _index_locations(bookie: Tree) -> Iterator[tuple[int, tuple[Int64s, Int64s]]]:
+    """Yield each ledger with an index file, and the entries and locations in it."""
+    for ledger, name in bookie.index_files.items():
         with contextlib.suppress(LogwrightError):
             data = bookie.listing.read(name, HEADER_SIZE, max(bookie.sizes[name] - HEADER_SIZE, 0))
-            yield np.frombuffer(data[: len(data) // SLOT * SLOT], ">i8").astype(np.int64)
+            stored = np.frombuffer(data[: len(data) // SLOT * SLOT], ">i8").astype(np.int64)
+            entries = np.flatnonzero(stored)
+            yield ledger, (entries, stored[entries])
 
 
 def _database(bookie: Tree, number: int, databases: dict[str, Locations]) -> Locations:
