@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from leveldb_logs import GOOD_BATCH, THREE_BATCHES, log_specimen, one_fault, read_operations, round_trips
 from leveldb_records import batch, record, to_block_end, written
 
+import logwright as lw
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.leveldb.formats.log.codec import CODEC
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE
@@ -269,3 +272,24 @@ def test_record_without_its_start_is_damage_wherever_a_read_begins(check: bool) 
         assert frames.damage is not None
         assert frames.damage.offset == BLOCK
         assert frames.damage.detail == "missing start of fragmented record(2): 3 bytes of a record"
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+def test_pieces_of_different_batches_give_no_operation(tmp_path: Path) -> None:
+    """A block is missing, so the first piece of a batch is followed by the last one of a later batch. Each has the right checksum."""
+    values = [random.Random(i).randbytes(40_000) for i in range(8)]
+    rows = [{"key": b"k%d" % i, "value": value, "sequence": i + 1} for i, value in enumerate(values)]
+    path = tmp_path / "000003.log"
+    lw.write(rows, path, "leveldb.log")
+    data = path.read_bytes()
+    whole = dict(zip((row["key"] for row in rows), values, strict=True))
+    for block in range(1, len(data) // 32768):
+        path.write_bytes(data[: block * 32768] + data[(block + 1) * 32768 :])
+        assert not lw.verify(path).ok
+        salvaged = lw.read(path, mode="DROPMALFORMED").to_pylist()
+        assert len(salvaged) >= 5
+        assert all(row["value"] == whole[row["key"]] for row in salvaged)
+        assert lw.roundtrip(path, law=["decode_encode"]).holds
+        out = tmp_path / f"out{block}.log"
+        lw.repair(path, out)
+        assert lw.read(out, "leveldb.log").num_rows == len(salvaged)

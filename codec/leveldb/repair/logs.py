@@ -21,7 +21,6 @@ from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log import layout
-from logwright.codec.leveldb.formats.log.layout import measure
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, written
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
@@ -159,8 +158,7 @@ class _KeptBatches:
     @classmethod
     def of(cls, window: Window, frames: Frames) -> _KeptBatches:
         payloads = Payloads.of(window, frames, joined=True)
-        measured = np.zeros((len(frames), layout.MEASURES), np.int64)
-        measure(payloads.data, payloads.start, payloads.end, measured)
+        measured = log.measured_batches(window, frames, payloads)
         head = frames.header
         first = np.where(head["size"] >= BATCH_HEADER, head["sequence"].astype(np.int64), -1)
         status, rows = measured[:, layout.STATUS], measured[:, layout.OPERATIONS].copy()

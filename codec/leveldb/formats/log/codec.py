@@ -21,7 +21,7 @@ from logwright.codec.leveldb.formats.log import layout
 from logwright.codec.leveldb.formats.log.layout import measure, pack, room_for, unpack
 from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import RECORDS, Payloads, RecordCodec, RecordContext
-from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, BLOCK, HEADER, RECORD
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM
 from logwright.codec.leveldb.formats.table.write import prepare
@@ -137,7 +137,7 @@ class LevelDBLog(RecordCodec):
         return np.where(sane, first, info.min), np.where(sane, first + head["size"] // _LEAST, info.max)
 
     def is_canonical(self, records: Payloads) -> Bools:
-        plain: Bools = _measured(records)[0][:, layout.PLAIN] == 1
+        plain: Bools = _measured(records)[:, layout.PLAIN] == 1
         return plain
 
     def record_column(self, name: str, frames: Frames) -> pa.Array:
@@ -148,7 +148,7 @@ class LevelDBLog(RecordCodec):
         self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
     ) -> Decoded:
         records = Payloads.of(window, frames)
-        operations = Operations.of(records)
+        operations = Operations.of(records, measured_batches(window, frames, records))
         arrays = [_column(name, window, frames, operations, context) for name in columns]
         batch = batch_of(arrays, ROWS.schema(columns), operations.rows)
         return Decoded(batch, _faults(window, frames, records, operations.measured))
@@ -164,10 +164,27 @@ class LevelDBLog(RecordCodec):
         return reencode.encode(NAME, records, frames, file)
 
 
-def _measured(records: Payloads) -> tuple[Int64s, int]:
+def _measured(records: Payloads) -> Int64s:
     measured = np.zeros((len(records.start), layout.MEASURES), np.int64)
-    total = measure(records.data, records.start, records.end, measured)
-    return measured, int(total)
+    measure(records.data, records.start, records.end, measured)
+    return measured
+
+
+def measured_batches(window: Window, frames: Frames, records: Payloads) -> Int64s:
+    """Measure the batches of some frames. Of a malformed batch in several physical records only the operations in the first one count: each
+    has its own checksum, and they may be those of different batches."""
+    measured = _measured(records)
+    joined = np.flatnonzero((frames.header["records"] > 1) & (measured[:, layout.STATUS] != layout.SOUND))
+    if len(joined):
+        at = frames.start[joined] + frames.header["begin"][joined].astype(np.int64)
+        left = BLOCK - (at + window.offset) % BLOCK
+        at += np.where(left < HEADER, left, 0) + RECORD.offset("length")
+        first = window.data[at].astype(np.int64) | window.data[at + 1].astype(np.int64) << 8
+        start, status = records.start[joined], measured[joined, layout.STATUS]
+        of_first = _measured(Payloads(records.data, start, np.minimum(start + first, records.end[joined])))
+        of_first[:, layout.STATUS] = status
+        measured[joined] = of_first
+    return measured
 
 
 COLUMNS = ("key", "value", "sequence", "type")
@@ -186,8 +203,9 @@ class Operations:
         self.values = np.empty(int(measured[:, layout.VALUE_BYTES].sum()), np.uint8)
 
     @classmethod
-    def of(cls, records: Payloads) -> Operations:
-        operations = cls(*_measured(records))
+    def of(cls, records: Payloads, measured: Int64s | None = None) -> Operations:
+        measured = _measured(records) if measured is None else measured
+        operations = cls(measured, int(measured[:, layout.OPERATIONS].sum()))
         unpack(
             records.data,
             records.start,
@@ -246,7 +264,10 @@ def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s)
         at = window.offset + int(frames.start[i])
         length = int(frames.end[i] - frames.start[i])
         kind, severity = Kind.PAYLOAD, Severity.ERROR
-        if status == layout.BAD_TAG:
+        if frames.header["records"][i] > 1:
+            rows_lost = None
+            text = f"{text}; each physical record has its own checksum, and they may be those of different batches"
+        elif status == layout.BAD_TAG:
             if _has_batch_header(records.data[start:end], present):
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
                 text = f"{text}; {ANOTHER_PROGRAM}"
@@ -319,14 +340,23 @@ class Batches(Records):
     def says(self, payload: bytes, record: int) -> bool:
         operations = Operations.of(Payloads.one(payload))
         a, b = (0, 0) if record < 0 else (int(self.cuts[record]), int(self.cuts[record + 1]))
-        if operations.rows != b - a:
+        count = b - a
+        # Of a malformed batch in several physical records some operations have no rows.
+        malformed = bool(operations.measured[0, layout.STATUS] != layout.SOUND)
+        if operations.rows < count or (operations.rows > count and not malformed):
             return False
-        entries, keys, values = self.entries, operations.keys.tobytes(), operations.values.tobytes()
+        entries = self.entries
+        keys = operations.keys[: int(operations.key_ends[count])].tobytes()
+        values = operations.values[: int(operations.value_ends[count])].tobytes()
         return (
-            np.array_equal(operations.kinds, self.kinds[a:b])
-            and np.array_equal(operations.sequences, self.sequences[a:b])
-            and np.array_equal(np.diff(operations.key_ends), np.diff(entries.key_ends[a : b + 1]))
-            and np.array_equal(np.diff(operations.value_ends), np.diff(entries.value_ends[a : b + 1]))
+            np.array_equal(operations.kinds[:count], self.kinds[a:b])
+            and np.array_equal(operations.sequences[:count], self.sequences[a:b])
+            and np.array_equal(
+                np.diff(operations.key_ends[: count + 1]), np.diff(entries.key_ends[a : b + 1])
+            )
+            and np.array_equal(
+                np.diff(operations.value_ends[: count + 1]), np.diff(entries.value_ends[a : b + 1])
+            )
             and keys == entries.keys[int(entries.key_ends[a]) : int(entries.key_ends[b])].tobytes()
             and values == entries.values[int(entries.value_ends[a]) : int(entries.value_ends[b])].tobytes()
         )
