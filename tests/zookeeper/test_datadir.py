@@ -109,6 +109,9 @@ def test_file_names_a_server_reads_or_ignores(tmp_path: Path) -> None:
         "a server treats it as a log of zxid 0x17, although the name continues with 'fixed'",
     )
     assert roles["log.zz"] == ("leftover", "no zxid in its name: a server never reads it")
+    shutil.copy(home / "snapshot.0", home / "snapshot.xyz")
+    assert [severity for name, severity, _ in faults_of(home) if name == "snapshot.xyz"] == ["warning"]
+    (home / "snapshot.xyz").unlink()
     assert roles["snapshot.-5"] == ("leftover", "a server never reads it: its zxid is -5")
     assert roles["notes.txt"] == ("foreign", "not ZooKeeper's, ignored by it")
     assert roles["currentEpoch.tmp"] == ("leftover", "of an epoch that was being written")

@@ -73,6 +73,14 @@ def test_empty_directory_starts_with_the_files_of_a_new_server() -> None:
     assert len(small.after.read("snapshot.0")) == 424
 
 
+def test_all_logs_are_replayed_on_a_snapshot_of_the_largest_zxid() -> None:
+    """The zxid after it overflows to the smallest one."""
+    files = {f"snapshot.{(1 << 63) - 1:x}": FRESH, "log.1": log(record(1, 1, create(b"/node")))}
+    opened = start(data_directory(files))
+    assert opened.verdict.opens
+    assert "/node" in {row["path"] for batch in opened.rows("tree", ("path",)) for row in batch.to_pylist()}
+
+
 def test_empty_directory_is_refused_with_trust_empty_snapshot_off() -> None:
     nothing = start(data_directory({}), **{"db.autocreate": False})
     assert nothing.verdict.serves["zxid"] == "0xffffffffffffffff"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.arrays import Int64s
+from logwright.codec.java import int64
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import layout
@@ -116,7 +117,7 @@ class FileTxnSnapLog:
         """`fastForwardFromEdits`."""
         restored.zxid = restored.tree.zxid
         committed = Committed(self.settings.refuses_gaps)
-        for records in self.txn_log.read(restored.tree.zxid + 1):
+        for records in self.txn_log.read(int64(restored.tree.zxid + 1)):
             if isinstance(records, Stop):
                 restored.stops.append(records)
                 continue

@@ -237,7 +237,10 @@ class _Planner:
             return self._leftover(entry, _EPOCHS[name.removesuffix(TEMP)], note)
         kind = name.partition(".")[0]
         if kind in _CODECS and "." in name:
-            return self._leftover(entry, _CODECS[kind], "no zxid in its name: a server never reads it")
+            # A server writes no such name, so what it holds may be missing elsewhere.
+            severity = Severity.INFO if content_of(self.listing, entry.name) is None else Severity.WARNING
+            note = "no zxid in its name: a server never reads it"
+            return self._leftover(entry, _CODECS[kind], note, severity=severity)
         return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
 
     def _leftover(
