@@ -90,6 +90,25 @@ def test_entry_of_an_unknown_ledger_at_the_place_of_another_one_is_damage(
         lw.read(bookie)
 
 
+def test_single_entry_of_a_ledger_that_the_bookie_does_not_know_is_reported(tmp_path: Path) -> None:
+    """The bookie was killed before it wrote the index and the ledgers map."""
+    bookie, log = tmp_path / "bookie", tmp_path / "bookie/ledger/current/0.log"
+    lw.write(rows([3, 7], 12), bookie, BOOKIE, digestType="CRC32C")
+    data = bytearray(log.read_bytes())
+    data[8:20] = bytes(12)
+    log.write_bytes(data[: positions(log)[7, 11] + 100])
+    for index in bookie.rglob("*.idx"):
+        index.unlink()
+    assert not any("may be damaged" in text for text in details(lw.verify(bookie), Severity.WARNING))
+    place = positions(log)[7, 4] + LEDGER
+    flip(log, place, 4)
+    flip(log, place, 5)
+    report = lw.scan(bookie, mode="DROPMALFORMED")
+    report.to_table()
+    text = "ledger 55 is in no index and no journal, and nothing else of it is near: its id may be damaged"
+    assert text in details(report.report, Severity.WARNING)
+
+
 def test_wrong_index_makes_no_entry_damage(tmp_path: Path) -> None:
     """The locations of two entries are exchanged, whose ids differ in one bit."""
     bookie, _ = bookie_and_log(tmp_path / "bookie", [3, 7], 12)

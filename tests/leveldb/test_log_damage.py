@@ -282,13 +282,13 @@ def test_pieces_of_different_batches_give_no_operation(tmp_path: Path) -> None:
     path = tmp_path / "000003.log"
     lw.write(rows, path, "leveldb.log")
     data = path.read_bytes()
-    whole = dict(zip((row["key"] for row in rows), values, strict=True))
+    by_key = dict(zip((row["key"] for row in rows), values, strict=True))
     for block in range(1, len(data) // 32768):
         path.write_bytes(data[: block * 32768] + data[(block + 1) * 32768 :])
         assert not lw.verify(path).ok
         salvaged = lw.read(path, mode="DROPMALFORMED").to_pylist()
         assert len(salvaged) >= 5
-        assert all(row["value"] == whole[row["key"]] for row in salvaged)
+        assert all(row["value"] == by_key[row["key"]] for row in salvaged)
         assert lw.roundtrip(path, law=["decode_encode"]).holds
         out = tmp_path / f"out{block}.log"
         lw.repair(path, out)

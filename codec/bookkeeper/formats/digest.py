@@ -259,6 +259,8 @@ class Entries:
 class StoredLedgers(Protocol):
     """The ledgers of a bookie."""
 
+    def __contains__(self, ledger: object) -> bool: ...
+
     def master_keys(self, ledger: int) -> frozenset[bytes]:
         """Return the stored master keys of a ledger."""
         ...

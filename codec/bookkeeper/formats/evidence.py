@@ -332,12 +332,24 @@ def _is_at(ledger: int, entry: int, place: int, digests: Digests) -> bool:
 def unmapped(
     entries: Entries, sizes: Int64s, digests: Digests, ledgers: Container[int]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the first unproved entry of each ledger that is not among the `ledgers` of the ledgers map, and the ledger."""
+    """Yield the first unproved entry of each ledger that is not among the `ledgers` of the ledgers map."""
     index = _unproved(entries, sizes, digests)
     own, first = np.unique(entries.ledger[index], return_index=True)
     for ledger, i in zip(own.tolist(), first.tolist(), strict=True):
         if ledger not in ledgers:
             yield int(index[i]), f"ledger {ledger} is not in the ledgers map of the file"
+
+
+def unknown(entries: Entries, sizes: Int64s, digests: Digests) -> Iterator[tuple[int, str]]:
+    """Yield the unproved entries that are alone in their ledger, not its first one, and of a ledger that the bookie does not know."""
+    index = _unproved(entries, sizes, digests)
+    own, first, counts = np.unique(entries.ledger[index], return_index=True, return_counts=True)
+    for ledger, i in zip(own[counts == 1].tolist(), index[first[counts == 1]].tolist(), strict=True):
+        if digests.stored is not None and entries.entry[i] and ledger not in digests.stored:
+            yield (
+                i,
+                f"ledger {ledger} is in no index and no journal, and nothing else of it is near: its id may be damaged",
+            )
 
 
 def flip_of_ids(data: Bytes, at: int, position: int, digests: Digests) -> tuple[int, int] | None:

@@ -39,6 +39,7 @@ from logwright.codec.bookkeeper.formats.evidence import (
     fits_total,
     misplaced,
     strays,
+    unknown,
     unmapped,
 )
 from logwright.codec.bookkeeper.formats.suspects import (
@@ -270,6 +271,8 @@ class EntryLog(DigestedCodec):
         faults += self.misnamed(part, strays(entries, sizes, context.digests, part.offset))
         if context.map is not None and context.map.sizes and not context.map.error:
             faults += self.misnamed(part, unmapped(entries, sizes, context.digests, context.map.sizes))
+        else:
+            faults += self.misnamed(part, unknown(entries, sizes, context.digests))
         return faults
 
     def columns(self, part: Part, names: Sequence[str], context: EntryLogContext) -> Mapping[str, pa.Array]:
