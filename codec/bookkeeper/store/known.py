@@ -133,9 +133,13 @@ class KnownLedgers:
         number = next((i for i, place in enumerate(places) if name.startswith(place.prefix)), 0)
         if number not in self._by_location:
             known: Iterable[tuple[int, tuple[Int64s, Int64s]]] = ()
-            if tree is not None and is_db:
+            if tree is not None and is_db and rocks.available():
                 known = _database(tree, number, self._databases).items()
-            elif tree is not None and sum(tree.sizes[file] for file in tree.index_files.values()) <= _WHOLE:
+            elif (
+                tree is not None
+                and not is_db
+                and sum(tree.sizes[file] for file in tree.index_files.values()) <= _WHOLE
+            ):
                 known = _index_locations(tree)
             blocks = [np.empty((3, 0), np.int64)]
             blocks += [np.stack((at, np.full(len(at), ledger), ids)) for ledger, (ids, at) in known]
