@@ -112,6 +112,11 @@ def test_file_names_a_server_reads_or_ignores(tmp_path: Path) -> None:
     shutil.copy(home / "snapshot.0", home / "snapshot.xyz")
     assert [severity for name, severity, _ in faults_of(home) if name == "snapshot.xyz"] == ["warning"]
     (home / "snapshot.xyz").unlink()
+    separate = tmp_path / "logs" / "version-2"
+    separate.mkdir(parents=True)
+    shutil.copy(home / "log.1", separate / "log.xyz")
+    report = lw.verify(home, dataLogDir=str(separate.parent))
+    assert "no zxid in its name" in str(report)
     assert roles["snapshot.-5"] == ("leftover", "a server never reads it: its zxid is -5")
     assert roles["notes.txt"] == ("foreign", "not ZooKeeper's, ignored by it")
     assert roles["currentEpoch.tmp"] == ("leftover", "of an epoch that was being written")

@@ -225,6 +225,12 @@ class _Planner:
         named = names.parse(name)
         if named is not None:
             return self._data(entry, named)
+        kind = name.partition(".")[0]
+        if kind in _CODECS and "." in name:
+            # A server writes no such name, so what it holds may be missing elsewhere.
+            severity = Severity.INFO if content_of(self.listing, entry.name) is None else Severity.WARNING
+            note = "no zxid in its name: a server never reads it"
+            return self._leftover(entry, _CODECS[kind], note, severity=severity)
         if folder(entry.name):
             return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
         if name in _EPOCHS:
@@ -235,12 +241,6 @@ class _Planner:
         if name.removesuffix(TEMP) in _EPOCHS:
             note = "of an epoch that was being written"
             return self._leftover(entry, _EPOCHS[name.removesuffix(TEMP)], note)
-        kind = name.partition(".")[0]
-        if kind in _CODECS and "." in name:
-            # A server writes no such name, so what it holds may be missing elsewhere.
-            severity = Severity.INFO if content_of(self.listing, entry.name) is None else Severity.WARNING
-            note = "no zxid in its name: a server never reads it"
-            return self._leftover(entry, _CODECS[kind], note, severity=severity)
         return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
 
     def _leftover(
