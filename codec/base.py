@@ -108,7 +108,7 @@ class Codec(ABC):
     sequential: bool = False
     """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
     uncovered: int = 0
-    """Bytes at the start of a frame that its checksum does not cover, and that tell its place in the order of the file."""
+    """Bytes at the start of a frame that its checksum does not cover, and that tell its place in the order of the file. See `origins`."""
     ordered: str | None = None
     """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any. See `follow`."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
@@ -223,6 +223,10 @@ class Codec(ABC):
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """
         yield from ()
+
+    def origins(self, frame: bytes, context: Any) -> Sequence[tuple[Callable[[int, int], Bytes], int]]:
+        """Return the other files of the store that a frame may be a copy from, by its own claim: their `read`, as in `prepare`, and size."""
+        return ()
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: Any

@@ -227,20 +227,17 @@ class Corrector:
         """Return the correction that only the file as a whole proves, after a walk over it."""
         codec, size = self._codec, self._file.size
 
-        def read(offset: int, length: int) -> Bytes:
-            return zero_filled(self._file, offset, length)[0]
-
-        flip = codec.flip_of_file(read, size, self._context)
+        flip = codec.flip_of_file(self._pread, size, self._context)
         if flip is None:
             return None
         fault, place, bit, part = flip
-        stored = int(read(place, 1)[0])
+        stored = int(self._pread(place, 1)[0])
         correction = Correction(
             place, bit, stored, part.start, part.stop - part.start, part.proved_by, part.name
         )
         context = codec.trial_context(self._context)
         remaining: set[int] = set()
-        for step in Walk(PatchedFile(read, size, correction), codec, context):
+        for step in Walk(PatchedFile(self._pread, size, correction), codec, context):
             if isinstance(step, Hole):
                 remaining.add(step.fault.offset)
                 continue
@@ -267,7 +264,7 @@ class Corrector:
     def _read(self, window: Window, offset: int, length: int) -> Bytes:
         """Read the file with the bytes of the window."""
         self._left -= length
-        data = zero_filled(self._file, offset, length)[0]
+        data = self._pread(offset, length)
         low = max(offset, window.offset)
         high = min(offset + len(data), window.offset + len(window.data))
         if low < high:
@@ -305,24 +302,23 @@ class Corrector:
             )
             unique = correction, frame, end
         if unique is not None and unique[0].offset - window.offset - at < self._codec.uncovered:
-            return None if self._is_elsewhere(window, at, unique[2]) else unique
+            return None if self._is_copy(window, at, unique[2]) else unique
         return unique
 
-    def _is_elsewhere(self, window: Window, start: int, end: int) -> bool:
-        """Return whether the file has the frame at `window.data[start:end]` at another place too: then it is a copy, without a flipped bit.
-        Of a frame that is too long or of too much work this is not known, so it counts as one."""
+    def _is_copy(self, window: Window, start: int, end: int) -> bool:
+        """Return whether the frame at `window.data[start:end]` is also at another place of the file, or in another file of the store: then
+        it is a copy, without a flipped bit. Of a frame that is too long or of too much work this is not known, so it counts as one."""
         own, frame = window.offset + start, window.data[start:end].tobytes()
-        self._left -= self._file.size
+        others = self._codec.origins(frame, self._context)
+        self._left -= self._file.size + sum(size for _, size in others)
         if self._left < 0 or len(frame) > _PIECE:
             return True
-        for at in range(0, self._file.size, _PIECE):
-            data = zero_filled(self._file, at, _PIECE + len(frame) - 1)[0].tobytes()
-            place = data.find(frame)
-            while place >= 0:
-                if at + place != own:
-                    return True
-                place = data.find(frame, place + 1)
-        return False
+        if any(place != own for place in _places(self._pread, self._file.size, frame)):
+            return True
+        return any(True for read, size in others for _ in _places(read, size, frame))
+
+    def _pread(self, offset: int, length: int) -> Bytes:
+        return zero_filled(self._file, offset, length)[0]
 
     def _fails(self, window: Window, frame: Frames) -> bool:
         """Return whether a frame with wrong checksums is found but cannot be decoded, which a right correction cures."""
@@ -395,6 +391,16 @@ def _ascend(codec: Codec, column: str, before: Frames | None, after: Frames | No
     both = _followed_by(before.pick(slice(-1, None)), after.pick(slice(0, 1)))
     low, high = codec.frame_bounds(both, column)
     return low is None or bool(high[0] < low[1])
+
+
+def _places(read: Read, size: int, frame: bytes) -> Iterator[int]:
+    """Yield where a file has these bytes."""
+    for at in range(0, size, _PIECE):
+        data = read(at, _PIECE + len(frame) - 1).tobytes()
+        place = data.find(frame)
+        while place >= 0:
+            yield at + place
+            place = data.find(frame, place + 1)
 
 
 def _runs(places: Int64s) -> list[tuple[int, int]]:

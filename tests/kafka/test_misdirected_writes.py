@@ -152,3 +152,27 @@ def test_resync_asks_for_the_bytes_in_which_lower_offsets_may_follow() -> None:
     assert place == 80
     assert 1000 - 80 < need <= 1 << 18
     assert CODEC.resync(window(data[: 80 + need], size=len(data)), 0, context()) == (80, 0)
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize(("source", "target"), [(37, 5), (5, 37), (69, 5), (40, 41)])
+def test_copy_of_a_batch_of_another_segment_is_not_corrected_to_the_one_that_it_overwrote(
+    tmp_path: Path, source: int, target: int
+) -> None:
+    """Their offsets differ in one bit. A segment has 32 of them."""
+    batches = [batch(i, [record(value=value_of(i))]) for i in range(96)]
+    copied = list(batches)
+    copied[target] = batches[source]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    for base in range(0, 96, 32):
+        (partition / f"{base:020}.log").write_bytes(b"".join(copied[base : base + 32]))
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    for rows in (
+        lw.read(partition, mode="DROPMALFORMED"),
+        lw.read(partition, mode="DROPMALFORMED", correct=True),
+        lw.read(tmp_path / "repaired" / "orders-0"),
+    ):
+        offsets = rows.column("offset").to_pylist()
+        assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+        assert offsets == [i for i in range(96) if i != target]

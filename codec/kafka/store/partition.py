@@ -17,12 +17,12 @@ from logwright.codec.base import Match
 from logwright.codec.deferred import deferred
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
-from logwright.codec.frames.walk import good_frames, walk_file
+from logwright.codec.frames.walk import ListedFile, good_frames, walk_file
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.tables import DECODED
+from logwright.codec.kafka.formats.log.tables import DECODED, OtherLogs
 from logwright.codec.kafka.formats.meta_properties import KRAFT
 from logwright.codec.kafka.formats.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
 from logwright.codec.kafka.formats.quorum_state import (
@@ -291,6 +291,9 @@ class _Directory:
         self.parsed = {name: parse_segment(name) for name in self.entries}
         self._logs, self._replaced = _logs(listing, self.entries, self.parsed)
         self.bases = sorted(self._logs)
+        self._files = {
+            base: ListedFile(listing, name, self.entries[name].size) for base, name in self._logs.items()
+        }
         self._clean = _is_clean(listing)
         self.in_raft_log = listing.name == METADATA_PARTITION
 
@@ -322,7 +325,7 @@ class _Directory:
             hints = {
                 "base_offset": base, "next_base": after, "follows": base != self.bases[0], "last": after is None,
                 "clean": self._clean,
-                "last_offsets": known.last_offsets(base), **known.hints(base, name),
+                "last_offsets": known.last_offsets(base), "others": OtherLogs(base, self._files), **known.hints(base, name),
             }  # fmt: skip
             return PlannedFile(name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(leftover, ""))
         if leftover:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.deferred import deferred
@@ -243,6 +244,12 @@ class KafkaLog(Codec):
         self, window: Window, at: int, limit: int, around: Around, context: LogContext
     ) -> Iterator[Flip]:
         return suspects.suspects(window, at, limit, around)
+
+    def origins(self, frame: bytes, context: LogContext) -> Sequence[tuple[Callable[[int, int], Bytes], int]]:
+        """Return the log of the partition that has the offset of a batch by its name."""
+        offset = int.from_bytes(frame[: self.uncovered], "big", signed=True)
+        log = None if context.others is None else context.others.with_offset(offset)
+        return () if log is None else ((log, log.size),)
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""

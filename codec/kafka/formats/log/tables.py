@@ -5,7 +5,7 @@ All other modules of the codec import this one, so it must not import them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.base import LossyColumn
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.kafka.formats.indexes import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
@@ -200,6 +201,21 @@ class Aborted:
         return out
 
 
+class OtherLogs:
+    """The other logs of the partition of a log, by the base offsets in their names. A pickled copy knows none."""
+
+    def __init__(self, base: int, logs: Mapping[int, ListedFile]) -> None:
+        self._base, self._logs = base, logs
+
+    def __reduce__(self) -> tuple[type[OtherLogs], tuple[int, Mapping[int, ListedFile]]]:
+        return OtherLogs, (self._base, {})
+
+    def with_offset(self, offset: int) -> ListedFile | None:
+        """Return the log that has an offset, if it is another one."""
+        base = max((each for each in self._logs if each <= offset), default=self._base)
+        return None if base == self._base else self._logs[base]
+
+
 @dataclass
 class LogContext:
     """The context in which a segment is decoded. Each stream has its own (see `Codec.context`)."""
@@ -232,6 +248,8 @@ class LogContext:
     missing."""
     last_offsets: LastOffsets | None = None
     """The last offsets of batches, by the index of the segment."""
+    others: OtherLogs | None = None
+    """The other logs of the partition."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
