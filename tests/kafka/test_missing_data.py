@@ -171,6 +171,52 @@ def test_only_index_with_entries_proves_how_far_the_log_reached(tmp_path: Path) 
         lw.read(partition)
 
 
+def flip(partition: Path, name: str, at: int, bit: int) -> None:
+    data = bytearray((partition / name).read_bytes())
+    data[at] ^= 1 << bit
+    (partition / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("other", ["kept", "empty", "missing"])
+@pytest.mark.parametrize(
+    ("suffix", "at"),
+    [(".timeindex", -2), (".timeindex", -4), (".index", -6), (".index", -8), (".txnindex", -10)],
+)
+def test_flipped_bit_of_an_index_proves_no_loss(tmp_path: Path, suffix: str, at: int, other: str) -> None:
+    """It is in the offset of the last entry. An offset index also has the byte of the log, and the log has another offset there. A time
+    index alone proves nothing. An entry of an aborted transaction is wrong if the log ends that transaction elsewhere."""
+    partition = tmp_path / "orders-0"
+    lw.generate(
+        "kafka.partition",
+        partition,
+        rows=150,
+        recipe="transactions",
+        segment_bytes=9000,
+        index_interval_bytes=250,
+    )
+    base = max(int(log.stem) for log in partition.glob("*.log"))
+    flip(partition, segment_name(base, suffix), at, 5 if at % 4 else 0)
+    for name in {".index", ".timeindex"} - {suffix}:
+        if other == "empty":
+            (partition / segment_name(base, name)).write_bytes(b"")
+        elif other == "missing":
+            remove(partition, base, name)
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset").num_rows == 150
+
+
+def test_flipped_bit_of_preallocated_zeros_proves_no_loss(tmp_path: Path) -> None:
+    """The log is empty, as after a roll that a crash follows."""
+    partition = tmp_path / "orders-0"
+    lw.write([{"value": b"v"}] * 3, partition, "kafka.partition")
+    for suffix in (".log", ".index", ".timeindex"):
+        (partition / segment_name(3, suffix)).write_bytes(bytes(0 if suffix == ".log" else 1200))
+    flip(partition, segment_name(3, ".index"), 803, 4)
+    flip(partition, segment_name(3, ".timeindex"), 611, 4)
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset").num_rows == 3
+
+
 # Legal states
 
 

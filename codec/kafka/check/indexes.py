@@ -76,19 +76,6 @@ class _Entries:
         known = self.findings.setdefault(kind, Finding(detail, severity or Severity.ERROR, system))
         known.entries.append(entry)
 
-    @property
-    def highest(self) -> int:
-        """The highest offset of any entry, -1 without one."""
-        return int(self.offset.max()) if len(self.offset) else -1
-
-    @property
-    def plausible(self) -> bool:
-        """Whether its entries are in order, and none contradicts a batch. Its offsets beyond the end of the log then count as evidence."""
-        ordered = bool((np.diff(self.offset) >= 0).all()) and (
-            not len(self.offset) or self.offset[0] >= self.base
-        )
-        return ordered and not {"within", "behind", "before"} & set(self.findings)
-
     def explained(self) -> None:
         """Downgrade entries beyond the end of the log: it is reported already that the log was longer."""
         beyond = self.findings.get("beyond")

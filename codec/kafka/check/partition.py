@@ -267,19 +267,13 @@ class PartitionChecker:
     def _known_end(self, segment: _Segment, active: bool) -> tuple[int, str]:
         """Return the highest offset that another file proves for the end of the segment, and the name of that file."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
-        known = [Witness(0, "")]
-        for check, suffix in ((segment.index, ".index"), (segment.times, ".timeindex")):
-            if check is not None and check.plausible:
-                known.append(Witness(check.highest + 1, segment_name(base, suffix)))
-        if segment.transactions.entries:
-            last = segment.transactions.entries[-1].last_offset
-            known.append(Witness(last + 1, segment_name(base, ".txnindex")))
+        known = [Witness(0, ""), self._evidence.reached(base, after), segment.transactions.reached()]
         if active:
             known += [
                 Witness(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]
             ]
             known += [*self._evidence.orphans(base), *self._evidence.checkpointed]
-        end = known_end(witness for witness in known if after is None or witness.end <= after)
+        end = known_end(item for item in known if item is not None and (after is None or item.end <= after))
         assert end is not None
         return end
 

@@ -24,6 +24,7 @@ from logwright.codec.kafka.formats.log.markers import ABORT, markers_between
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
+from logwright.codec.kafka.store.evidence import Witness
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
 _CODEC, _SNAPSHOT = "kafka.txnindex", "kafka.producer_snapshot"
@@ -44,6 +45,12 @@ class TxnIndexCheck:
         """Aborted transactions, by the log."""
         self.markers: dict[tuple[int, int], int] = {}
         """By producer and offset of an ABORT marker, the offset of the producer's marker before it (-1: unknown)."""
+
+    def reached(self) -> Witness | None:
+        """Return how far the segment reached by its last entry, unless the log ends that transaction elsewhere."""
+        if not self.entries or self.entries[-1][:2] in {txn[:2] for txn in self.aborted}:
+            return None
+        return Witness(self.entries[-1].last_offset + 1, segment_name(self.base, ".txnindex"))
 
     def faults(self, log_end: int, live: bool) -> Iterator[Fault]:
         for i, txn in enumerate(self.entries):

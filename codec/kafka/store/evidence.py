@@ -25,9 +25,12 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UnreadableError
+from logwright.codec.fixed import Entries, FixedCodec
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, LastOffsets
+from logwright.codec.kafka.formats.indexes import INDEX, TIMEINDEX, LastOffsets
+from logwright.codec.kafka.formats.log.heads import heads_at
+from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, MAGIC, least_size
 from logwright.codec.kafka.names import (
     CLEANER_FILE,
     EPOCH_FILE,
@@ -45,7 +48,7 @@ _LOG = "kafka.log"
 _LARGEST_EPOCHS = 16 << 20
 _LEFT = ((".index", ""), (".timeindex", ""), (".txnindex", ""), (".log", ".cleaned"))
 """Files without which no segment loses its log."""
-_ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
+_PLACE = ["base_offset", "last_offset", "size", "magic"]
 LARGEST_INDEX = 64 << 20
 """Size limit in bytes of index files that are read as evidence."""
 _COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -237,29 +240,60 @@ class Evidence:
         """The checkpoints that are above the log start offset."""
         return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
 
-    def indexes(self, base: int) -> Iterator[Witness | None]:
-        """Iterate over the indexes of a segment, and yield how far it reached; None if unknown. Each index is read lazily."""
-        for suffix in _ENTRIES:
-            name = segment_name(base, suffix)
-            end = self._index_end(base, suffix, name) if self.sizes.get(name) else None
-            yield None if end is None else Witness(end, name)
+    def _indexes(self, base: int) -> Iterator[Witness | None]:
+        """Yield how far a segment reached by its offset index and by its time index; None if unknown. Each is read lazily."""
+        for codec in (INDEX, TIMEINDEX):
+            name = segment_name(base, codec.name.removeprefix("kafka"))
+            entries = self._entries(name, codec, base)
+            if entries is None or (codec is INDEX and self._contradicts(base, entries[-1])):
+                yield None
+            else:
+                yield Witness(base + int(entries["relative_offset"][-1]) + 1, name)
 
-    def _index_end(self, base: int, suffix: str, name: str) -> int | None:
-        """Return the offset after the highest one in an index; None without entries, or if they are not in order."""
-        if self.sizes[name] > LARGEST_INDEX:
+    def _entries(self, name: str, codec: FixedCodec, base: int) -> Entries | None:
+        """Return the entries of an index; None without any, or if they are not in order."""
+        if not 0 < self.sizes.get(name, 0) <= LARGEST_INDEX:
             return None
         try:
-            entries = used(self.listing.read(name), _ENTRIES[suffix])
+            entries = used(self.listing.read(name), codec.dtype)
         except LogwrightError:
             return None
-        offsets = entries["relative_offset"].astype(np.int64)
-        if not len(offsets) or offsets[0] < 0 or (np.diff(offsets) < 0).any():
-            return None
-        return base + int(offsets[-1]) + 1
+        disordered = any(wrong.any() for wrong, _ in codec.wrong(entries, base))
+        return None if disordered or not len(entries) or entries["relative_offset"][0] < 0 else entries
+
+    def _contradicts(self, base: int, entry: np.void) -> bool:
+        """Return whether a complete batch, by its header, is where an entry of an offset index has one with higher offsets."""
+        relative_offset, at = entry.item()
+        name = segment_name(base, ".log")
+        left = self.sizes.get(name, 0) - at
+        if left < HEAD_SIZE:
+            return False
+        try:
+            data = np.frombuffer(self.listing.read(name, at, HEAD_SIZE), np.uint8)
+        except LogwrightError:
+            return False
+        first, last, size, magic = heads_at(data, np.zeros(1, np.int64))[_PLACE][0].item()
+        complete = 0 <= magic <= MAGIC and least_size(magic) <= size <= left
+        return bool(complete and base <= first <= last < base + relative_offset)
 
     def indexed(self, base: int) -> Witness | None:
-        """Return how far a segment reached by its indexes."""
-        return max(filter(None, self.indexes(base)), default=None)
+        """Return how far a segment without batches reached by its indexes."""
+        return max(filter(None, self._indexes(base)), default=None)
+
+    def reached(self, base: int, after: int | None) -> Witness | None:
+        """Return how far a segment reached by its indexes. `after` is the base offset of the next segment, which it cannot have reached.
+
+        In the last segment the log has to confirm the offset index, by the place of its last entry. A time index has no such place, so a
+        flipped bit of its last entry would prove a loss. It only limits what the offset index proves, unless the log is empty.
+        """
+        index, times = self._indexes(base)
+        if after is not None:
+            return max(
+                (item for item in (index, times) if item is not None and item.end <= after), default=None
+            )
+        if index is None and self.sizes.get(segment_name(base, ".log")):
+            return None
+        return min(filter(None, (index, times)), default=None)
 
     def orphans(self, base: int = -1) -> list[Witness]:
         """Return how far the segments after `base` reached whose logs are missing, by their indexes."""
@@ -319,11 +353,9 @@ class Evidence:
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
         orphans = [Witness(offset, self._left_of(offset)) for offset in trailing]
         known = known_end([*self.snapshot, *orphans, *self.checkpointed])
-        # An index that reaches further counts if the other one does too, or has no entry.
-        reached = 0 if known is None else known.end
-        beyond = min(filter(None, self.indexes(base)), default=None)
-        if beyond is not None and beyond.end > reached:
-            known = beyond
+        reached = self.reached(base, None)
+        if reached is not None and (known is None or reached.end > known.end):
+            known = reached
         return {} if known is None else {"known_end": known.end, "known_by": known.name}
 
     def _left_of(self, orphan: int) -> str:
