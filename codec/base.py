@@ -108,7 +108,7 @@ class Codec(ABC):
     sequential: bool = False
     """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
     uncovered: int = 0
-    """Bytes at the start of a frame that its checksum does not cover, and that tell its place in the order of the file. See `origins`."""
+    """Bytes at the start of a frame that its checksum does not cover, and that tell its place in the order of the file. See `claim`."""
     ordered: str | None = None
     """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any. See `follow`."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
@@ -224,9 +224,14 @@ class Codec(ABC):
         """
         yield from ()
 
-    def origins(self, frame: bytes, context: Any) -> Sequence[tuple[Callable[[int, int], Bytes], int]]:
-        """Return the other files of the store that a frame may be a copy from, by its own claim: their `read`, as in `prepare`, and size."""
-        return ()
+    def claim(self, frame: bytes) -> int:
+        """Return the value of column `ordered` by the bytes of a frame that its checksum does not cover."""
+        return int.from_bytes(frame[: self.uncovered], "big", signed=True)
+
+    def origin(self, frame: bytes, context: Any) -> tuple[Any, Any] | None:
+        """Return the other file of the store that has the place that a frame claims, as a `RandomAccess`, and the context for a walk over it;
+        None without one."""
+        return None
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: Any

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _PIECE = 8 << 20
 """Bytes of a file in which a copy of a frame is searched at a time, and the size of the longest such frame."""
 _TRIAL = 16 << 10
 """A trial counts as this many bytes at least."""
+_MOST = 1 << 63
 _RUNS = 8
 """Number of runs of bytes in which two copies of a frame may differ."""
 _GAP = 16
@@ -302,20 +304,31 @@ class Corrector:
             )
             unique = correction, frame, end
         if unique is not None and unique[0].offset - window.offset - at < self._codec.uncovered:
-            return None if self._is_copy(window, at, unique[2]) else unique
+            return None if self._is_misplaced(window, at, unique) else unique
         return unique
 
-    def _is_copy(self, window: Window, start: int, end: int) -> bool:
-        """Return whether the frame at `window.data[start:end]` is also at another place of the file, or in another file of the store: then
-        it is a copy, without a flipped bit. Of a frame that is too long or of too much work this is not known, so it counts as one."""
+    def _is_misplaced(self, window: Window, start: int, unique: tuple[Correction, Frames, int]) -> bool:
+        """Return whether the frame at `window.data[start]` may be at a wrong place, and have no flipped bit: it is elsewhere in the file or the
+        store too, or another frame is where it belongs. Of a frame that is too long or of too much work this is not known."""
+        _, corrected, end = unique
         own, frame = window.offset + start, window.data[start:end].tobytes()
-        others = self._codec.origins(frame, self._context)
-        self._left -= self._file.size + sum(size for _, size in others)
-        if self._left < 0 or len(frame) > _PIECE:
+        origin = self._codec.origin(frame, self._context)
+        self._left -= 2 * (self._file.size + (0 if origin is None else origin[0].size))
+        if self._left < 0 or len(frame) > _PIECE or any(place != own for place in _places(self._file, frame)):
             return True
-        if any(place != own for place in _places(self._pread, self._file.size, frame)):
+        claim, due = self._codec.claim(frame), int(_bounds(self._codec, corrected)[0][0])
+        if any(low <= claim <= high and not low <= due <= high for low, high in self._misplaced):
             return True
-        return any(True for read, size in others for _ in _places(read, size, frame))
+        if origin is None:
+            return False
+        file, context = origin
+        return any(True for _ in _places(file, frame)) or any(
+            low <= claim <= high for low, high in misplaced(file, self._codec, context)
+        )
+
+    @cached_property
+    def _misplaced(self) -> Sequence[tuple[int, int]]:
+        return misplaced(self._file, self._codec, self._context)
 
     def _pread(self, offset: int, length: int) -> Bytes:
         return zero_filled(self._file, offset, length)[0]
@@ -393,14 +406,36 @@ def _ascend(codec: Codec, column: str, before: Frames | None, after: Frames | No
     return low is None or bool(high[0] < low[1])
 
 
-def _places(read: Read, size: int, frame: bytes) -> Iterator[int]:
+def _places(file: RandomAccess, frame: bytes) -> Iterator[int]:
     """Yield where a file has these bytes."""
-    for at in range(0, size, _PIECE):
-        data = read(at, _PIECE + len(frame) - 1).tobytes()
+    for at in range(0, file.size, _PIECE):
+        data = zero_filled(file, at, min(_PIECE + len(frame) - 1, file.size - at))[0].tobytes()
         place = data.find(frame)
         while place >= 0:
             yield at + place
             place = data.find(frame, place + 1)
+
+
+def misplaced(file: RandomAccess, codec: Codec, context: Any) -> Sequence[tuple[int, int]]:
+    """Return the places in the order of a file, as ranges, that only misplaced frames have: their checksums are right, but they claim other
+    places."""
+    out: list[tuple[int, int]] = []
+    low, found = -_MOST, False
+    for step in Walk(file, codec, codec.trial_context(context)):
+        if isinstance(step, Hole):
+            found |= step.fault.kind is Kind.ORDER
+        elif len(step.frames):
+            first, last = _bounds(codec, step.frames)
+            if found:
+                out.append((low, int(first[0]) - 1))
+            low, found = int(last.max()) + 1, False
+    return [*out, (low, _MOST)] if found else out
+
+
+def _bounds(codec: Codec, frames: Frames) -> tuple[Int64s, Int64s]:
+    assert codec.ordered is not None
+    first, last = codec.frame_bounds(frames, codec.ordered)
+    return first, last
 
 
 def _runs(places: Int64s) -> list[tuple[int, int]]:

@@ -176,3 +176,25 @@ def test_copy_of_a_batch_of_another_segment_is_not_corrected_to_the_one_that_it_
         offsets = rows.column("offset").to_pylist()
         assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
         assert offsets == [i for i in range(96) if i != target]
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("segment", [8, 64])
+@pytest.mark.parametrize(("first", "second"), [(17, 25), (0, 32), (30, 62), (16, 17), (40, 44)])
+def test_batches_that_changed_places_are_not_corrected_to_each_other(
+    tmp_path: Path, first: int, second: int, segment: int
+) -> None:
+    """Their offsets differ in one bit. A repair moves them back."""
+    batches = [batch(i, [record(value=value_of(i))]) for i in range(64)]
+    batches[first], batches[second] = batches[second], batches[first]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    for base in range(0, 64, segment):
+        (partition / f"{base:020}.log").write_bytes(b"".join(batches[base : base + segment]))
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    repaired = lw.read(tmp_path / "repaired" / "orders-0")
+    assert repaired.column("value").to_pylist() == [value_of(i) for i in range(64)]
+    rows = lw.read(partition, mode="DROPMALFORMED", correct=True)
+    offsets = rows.column("offset").to_pylist()
+    assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+    assert len(offsets) >= 62

@@ -306,7 +306,7 @@ class _Reorderer:
         return self._move(batch, low, "only these offsets are free between the batches around it")
 
     def _is_one_bit_off(self, number: int, batch: Run) -> bool:
-        """Correct an offset that is outside the segment, if flipping one bit gives exactly one offset that fits."""
+        """Correct an offset that is outside the segment, if flipping one bit gives exactly one offset that fits, or the one that is due."""
         low, high = self._room(number, batch)
         base = self.surveys[number].base
         if low is None or base <= batch.first <= batch.last <= base + MAX_OFFSET_DELTA:
@@ -315,9 +315,13 @@ class _Reorderer:
         shift = _shift(batch)
         near = [((batch.first + shift & _UNSIGNED) ^ (1 << bit)) - shift for bit in range(64)]
         fit = [offset for offset in near if low <= offset <= top - (batch.last - batch.first)]
-        if len(fit) != 1:
+        if len(fit) != 1 and low not in fit:
             return False
-        return self._move(batch, fit[0], "the segment cannot hold that offset, and they differ by one bit")
+        return self._move(
+            batch,
+            low if low in fit else fit[0],
+            "the segment cannot hold that offset, and they differ by one bit",
+        )
 
     def _gets_what_is_free(self, number: int, batch: Run) -> bool:
         """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.arrays import Bytes
 from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.deferred import deferred
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from logwright.codec import explain
     from logwright.codec.describe import Struct, Type
     from logwright.codec.explain import Focus, Node
+    from logwright.codec.frames.walk import ListedFile
     from logwright.codec.kafka.formats.log import (
         fields,
         frames,
@@ -245,11 +245,13 @@ class KafkaLog(Codec):
     ) -> Iterator[Flip]:
         return suspects.suspects(window, at, limit, around)
 
-    def origins(self, frame: bytes, context: LogContext) -> Sequence[tuple[Callable[[int, int], Bytes], int]]:
+    def origin(self, frame: bytes, context: LogContext) -> tuple[ListedFile, LogContext] | None:
         """Return the log of the partition that has the offset of a batch by its name."""
-        offset = int.from_bytes(frame[: self.uncovered], "big", signed=True)
-        log = None if context.others is None else context.others.with_offset(offset)
-        return () if log is None else ((log, log.size),)
+        origin = None if context.others is None else context.others.with_offset(self.claim(frame))
+        if origin is None:
+            return None
+        file, base, after = origin
+        return file, self.context(file.name, context.options, base_offset=base, next_base=after)
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""

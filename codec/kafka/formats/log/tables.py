@@ -210,10 +210,11 @@ class OtherLogs:
     def __reduce__(self) -> tuple[type[OtherLogs], tuple[int, Mapping[int, ListedFile]]]:
         return OtherLogs, (self._base, {})
 
-    def with_offset(self, offset: int) -> ListedFile | None:
-        """Return the log that has an offset, if it is another one."""
+    def with_offset(self, offset: int) -> tuple[ListedFile, int, int | None] | None:
+        """Return the log that has an offset, its base offset and that of the next one, if it is another log."""
         base = max((each for each in self._logs if each <= offset), default=self._base)
-        return None if base == self._base else self._logs[base]
+        after = min((each for each in self._logs if each > base), default=None)
+        return None if base == self._base else (self._logs[base], base, after)
 
 
 @dataclass
