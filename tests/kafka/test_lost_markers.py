@@ -129,3 +129,27 @@ def test_without_a_segment_aborted_records_are_not_committed(tmp_path: Path, nam
         readable = set(lw.read(path, mode="DROPMALFORMED")["offset"].to_pylist())
         assert set(offsets) <= healthy
         assert faults or set(offsets) == healthy & readable
+
+
+def test_index_of_aborted_transactions_stands_for_a_marker_that_is_gone_without_damage(
+    tmp_path: Path,
+) -> None:
+    """Compaction leaves such a gap too, but it keeps the marker as long as the transaction has records."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    batches = [batch for i, batch in enumerate(BEFORE_A_COMMIT) if i != 1]
+    (path / segment_name(0, ".log")).write_bytes(b"".join(batches))
+    assert committed(path) == ([0, 2, 4], [])
+    index_of(path, (1, 0, 1))
+    assert committed(path) == ([2, 4], [])
+
+
+def test_index_ends_the_last_transaction_of_a_log_that_was_cut_before_its_marker(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    (path / segment_name(0, ".log")).write_bytes(b"".join([plain(0), data_batch(1, 1)]))
+    assert committed(path) == ([0], [])
+    index_of(path, (1, 1, 2))
+    assert committed(path) == ([0], [])
+    (path / segment_name(3, ".log")).write_bytes(plain(3))
+    assert committed(path)[0] == [0, 3]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from logwright.codec.capability import Settled
 from logwright.codec.describe import DescriptionError
@@ -17,7 +20,7 @@ from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import HEADS
 from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, MARKER, MARKER_SIZE, markers
-from logwright.codec.kafka.names import parse_segment, segment_name
+from logwright.codec.kafka.names import parse_segment
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
 from logwright.codec.kafka.store.evidence import LARGEST_INDEX
 from logwright.codec.store.listing import Listing, PlannedFile
@@ -48,6 +51,43 @@ class Transactions:
     def _hints(self, start: int, end: int) -> Mapping[str, Any]:
         inside = [txn for txn in self.aborted if txn.last_offset >= start and txn.first_offset < end]
         return {"aborted": tuple(txn[:3] for txn in inside)}
+
+
+class AbortedIndex:
+    """The aborted transactions by all `.txnindex` files of a partition, in the order of their markers. They prove aborts whose markers are
+    lost."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+
+    @cached_property
+    def _aborted(self) -> list[AbortedTxn]:
+        out: list[AbortedTxn] = []
+        for entry in self._listing.entries():
+            parsed = parse_segment(entry.name)
+            if parsed is None or parsed[1:] != (".txnindex", "") or not 0 < entry.size <= LARGEST_INDEX:
+                continue
+            try:
+                out += aborted_txns(self._listing.read(entry.name))
+            except (DescriptionError, UnreadableError):
+                continue
+        return sorted(out, key=lambda txn: txn.last_offset)
+
+    def between(self, low: int, high: int) -> list[AbortedTxn]:
+        """Return the transactions whose markers have offsets in `[low, high)`."""
+        start, stop = (
+            bisect_left(self._aborted, offset, key=lambda txn: txn.last_offset) for offset in (low, high)
+        )
+        return self._aborted[start:stop]
+
+    def in_gaps(self, low: int, heads: npt.NDArray[Any]) -> Iterator[tuple[int, list[AbortedTxn]]]:
+        """Yield the transactions whose markers have offsets before batch `i` that no batch has, with `i`. `low` is the offset that is due
+        before the first batch."""
+        base = heads["base_offset"].astype(np.int64)
+        due = np.maximum.accumulate(np.concatenate(([low], heads["last_offset"][:-1].astype(np.int64) + 1)))
+        for i in np.flatnonzero(base > due).tolist():
+            if txns := self.between(int(due[i]), int(base[i])):
+                yield i, txns
 
 
 @dataclass
@@ -87,13 +127,11 @@ class DamagedTransactions(Transactions):
         super().__init__()
         self.damaged: set[str] = set()
         """The names of damaged logs, in which the end of a transaction may be lost."""
-        self._listing, self._sizes = listing, {entry.name: entry.size for entry in listing.entries()}
+        self._listing, self._index = listing, AbortedIndex(listing)
         known = [item for item in missing if "first_offset" in item[1].lost]
         self._missing = sorted(known, key=lambda item: item[1].lost["first_offset"])
         self._last = -1
         self._doubts: dict[tuple[int, int], _Doubt] = {}
-        self._index: tuple[str, dict[tuple[int, int], AbortedTxn]] = "", {}
-        """The index that was read last."""
 
     def frames(self, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
         """Iterate over the good frames of a file."""
@@ -114,8 +152,17 @@ class DamagedTransactions(Transactions):
                 yield item.window, item.frames
 
     def add(self, window: Window, frames: Frames) -> None:
-        super().add(window, frames)
-        self._last = max(self._last, int(frames.header["last_offset"].max()))
+        at = 0
+        for i, txns in self._index.in_gaps(self._last + 1, frames.header):
+            self._add(window, frames.pick(slice(at, i)))
+            self._end_aborted(txns)
+            at = i
+        self._add(window, frames.pick(slice(at, None)) if at else frames)
+
+    def _add(self, window: Window, frames: Frames) -> None:
+        if len(frames):
+            super().add(window, frames)
+            self._last = max(self._last, int(frames.header["last_offset"].max()))
 
     def _lose_missing(self, base: int) -> None:
         """Take note of missing logs with offsets below `base`."""
@@ -124,19 +171,13 @@ class DamagedTransactions(Transactions):
 
     def _lose(self, file: str, fault: Fault) -> None:
         """Take note of lost batches that may have markers."""
-        parsed = parse_segment(file)
-        if parsed is not None and "last_offset" in fault.lost:
-            self._end_aborted(segment_name(parsed.base_offset, ".txnindex"), fault.lost)
         for producer, first in self.state.open_transactions.items():
             self._doubts[producer, first] = _Doubt(producer, first, self._last, file, fault.offset)
 
-    def _end_aborted(self, index: str, lost: Mapping[str, Any]) -> None:
-        """End the transactions that were aborted by markers with lost offsets, by the index of the segment."""
-        if self._index[0] != index:
-            self._index = index, self._read(index)
-        for key in self.state.open_transactions.items():
-            txn = self._index[1].get(key)
-            if txn is None or not lost.get("first_offset", 0) <= txn.last_offset <= lost["last_offset"]:
+    def _end_aborted(self, txns: Iterable[AbortedTxn]) -> None:
+        """End the transactions that the index has, and forget the doubt."""
+        for txn in txns:
+            if self.state.open_transactions.get(txn.producer_id) != txn.first_offset:
                 continue
             head, marker = np.zeros(1, HEADS), np.zeros(1, MARKER)
             head["base_offset"] = head["last_offset"] = marker["offset"] = txn.last_offset
@@ -144,19 +185,12 @@ class DamagedTransactions(Transactions):
             head["producer_epoch"] = self.state.producers[txn.producer_id].producer_epoch
             head["base_sequence"], head["records_count"], marker["type"] = -1, 1, ABORT
             self.aborted += self.state.add(head, marker)
-
-    def _read(self, index: str) -> dict[tuple[int, int], AbortedTxn]:
-        """Return the entries of an index by producer and first offset; none if it cannot be read."""
-        if not 0 < self._sizes.get(index, 0) <= LARGEST_INDEX:
-            return {}
-        try:
-            return {txn[:2]: txn for txn in aborted_txns(self._listing.read(index))}
-        except (DescriptionError, UnreadableError):
-            return {}
+            self._doubts.pop(txn[:2], None)
 
     def resolve(self) -> list[tuple[str, Fault]]:
         """After all files: exclude the records whose transactions are in doubt. Return the faults."""
         self._lose_missing(1 << 63)
+        self._end_aborted(self._index.between(self._last + 1, 1 << 63))
         opened, ended = self.state.open_transactions, {txn[:2] for txn in self.aborted}
         faults = []
         for (producer, first), doubt in self._doubts.items():
