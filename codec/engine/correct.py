@@ -420,16 +420,16 @@ def misplaced(file: RandomAccess, codec: Codec, context: Any) -> Sequence[tuple[
     """Return the places in the order of a file, as ranges, that only misplaced frames have: their checksums are right, but they claim other
     places."""
     out: list[tuple[int, int]] = []
-    low, found = -_MOST, False
+    low, displaced = -_MOST, False
     for step in Walk(file, codec, codec.trial_context(context)):
         if isinstance(step, Hole):
-            found |= step.fault.kind is Kind.ORDER
+            displaced |= step.fault.kind is Kind.ORDER
         elif len(step.frames):
             first, last = _bounds(codec, step.frames)
-            if found:
+            if displaced:
                 out.append((low, int(first[0]) - 1))
-            low, found = int(last.max()) + 1, False
-    return [*out, (low, _MOST)] if found else out
+            low, displaced = int(last.max()) + 1, False
+    return [*out, (low, _MOST)] if displaced else out
 
 
 def _bounds(codec: Codec, frames: Frames) -> tuple[Int64s, Int64s]:

@@ -153,3 +153,117 @@ def test_index_ends_the_last_transaction_of_a_log_that_was_cut_before_its_marker
     assert committed(path) == ([0], [])
     (path / segment_name(3, ".log")).write_bytes(plain(3))
     assert committed(path)[0] == [0, 3]
+
+
+# Repair
+
+
+def repaired(path: Path, **options: str) -> tuple[Path, list[str]]:
+    """Repair a partition. Return the result, and the notes on transactions."""
+    out = path.parent / "repaired" / path.name
+    report = lw.repair(path, out, **options)
+    return out, [note for note in report.notes if "producer 1 " in note]
+
+
+def types_of(path: Path) -> list[tuple[int, str | None]]:
+    """Return the offsets of all records with the types of markers."""
+    rows = lw.read(path, view="log", columns=["offset", "control_type"]).to_pylist()
+    return [(row["offset"], row["control_type"]) for row in rows]
+
+
+def test_repair_writes_an_abort_marker_again_that_the_index_proves(tmp_path: Path) -> None:
+    path = write(tmp_path / "orders-0", BEFORE_A_COMMIT, 1)
+    index_of(path, (1, 0, 1))
+    out, (note,) = repaired(path)
+    assert note.startswith(
+        "The lost marker at offset 1, which aborted the transaction of producer 1 since offset 0, is written again"
+    )
+    assert types_of(out) == [(0, None), (1, "ABORT"), (2, None), (3, "COMMIT"), (4, None)]
+    assert committed(out) == committed(path) == ([2, 4], [])
+
+
+def test_repair_writes_the_marker_at_the_end_of_a_segment_or_of_the_log_again(tmp_path: Path) -> None:
+    for name, rest in (("between", plain(2)), ("last", b"")):
+        path = write(tmp_path / name / "orders-0", [data_batch(0, 1), end_marker(1, 1, ABORT)], 1)
+        index_of(path, (1, 0, 1))
+        if rest:
+            (path / segment_name(2, ".log")).write_bytes(rest)
+        out, _ = repaired(path)
+        assert types_of(out)[:2] == [(0, None), (1, "ABORT")]
+        assert lw.read(out / segment_name(0, ".log"), columns="offset")["offset"].to_pylist() == [0, 1]
+        assert committed(out) == ([2] if rest else [], [])
+
+
+def test_repair_writes_no_marker_far_beyond_the_end_of_the_log(tmp_path: Path) -> None:
+    path = write(tmp_path / "orders-0", [data_batch(0, 1), end_marker(1, 1, ABORT)], 1)
+    index_of(path, (1, 0, 1 << 20))
+    out, (note,) = repaired(path)
+    assert types_of(out) == [(0, None)]
+    assert note.endswith("The transaction stays open, and read_committed consumers stop at offset 0.")
+
+
+@pytest.mark.parametrize(
+    ("later", "offsets", "effect"),
+    [
+        (COMMIT, [0, 2, 4], "count as committed, and read_committed consumers get them"),
+        (ABORT, [4], "count as aborted, and read_committed consumers skip them"),
+    ],
+)
+def test_repair_reports_records_whose_lost_marker_a_later_one_replaces(
+    tmp_path: Path, later: int, offsets: list[int], effect: str
+) -> None:
+    path = write(tmp_path / "orders-0", two_transactions(1 - later, later), 1)
+    out, (note,) = repaired(path)
+    assert note.startswith(
+        "The marker that ended the transaction of producer 1 since offset 0 may be lost (offset 1)."
+    )
+    assert (
+        f"The next marker of the producer, at offset 3, now ends it: its records up to offset 0 {effect}"
+        in note
+    )
+    assert committed(out) == (offsets, [])
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_repair_reports_a_transaction_that_stays_open_without_its_marker(
+    tmp_path: Path, strategy: str
+) -> None:
+    path = write(tmp_path / "orders-0", [data_batch(0, 1), end_marker(1, 1, ABORT), plain(2)], 1)
+    out, (note,) = repaired(path, strategy=strategy)
+    assert note.endswith(
+        "(offset 1). The transaction stays open, and read_committed consumers stop at offset 0."
+    )
+    assert types_of(out) == ([(0, None), (2, None)] if strategy == "salvage" else [(0, None)])
+
+
+def test_repair_describes_the_first_lost_markers_and_counts_the_others(tmp_path: Path) -> None:
+    data = [data_batch(i, i + 1) for i in range(12)]
+    batches = [*data, *(end_marker(12 + i, i + 1, ABORT) for i in range(12)), plain(24)]
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    log = bytearray(b"".join(batches))
+    start = len(b"".join(data))
+    log[start : len(log) - len(plain(24))] = bytes(len(log) - len(plain(24)) - start)
+    (path / segment_name(0, ".log")).write_bytes(log)
+    index_of(path, *((i + 1, i, 12 + i) for i in range(6)))
+    notes = lw.repair(path, tmp_path / "out" / "orders-0").notes
+    assert "So are 2 more markers of aborted transactions." in notes
+    assert "So may be the ends of 2 more transactions." in notes
+    assert sum("is written again" in note for note in notes) == 4
+    assert (
+        sum(
+            "may be lost (offsets 12 to 23)" in note or "may be lost (offsets 18 to 23)" in note
+            for note in notes
+        )
+        == 4
+    )
+
+
+def test_lost_batch_of_records_hides_no_marker_from_a_repair(tmp_path: Path) -> None:
+    batches = [
+        data_batch(0, 1),
+        data_batch(1, 2, transactional=False, count=3),
+        data_batch(4, 1),
+        end_marker(5, 1, COMMIT),
+    ]
+    assert repaired(write(tmp_path / "orders-0", batches, 1))[1] == []

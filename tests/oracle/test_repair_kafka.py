@@ -82,9 +82,7 @@ def test_kafka_reads_every_undamaged_record(kafka: Any, tmp_path: Path, case: Ca
     assert [row for row in actual if was[row["offset"]] != row["value"].hex()] == []
 
 
-@pytest.mark.parametrize(
-    "name", ["v2_txn_open", "killed_txn", "dmg_txn_marker_lost", "craft_txn_open", "craft_empty_txn_batch"]
-)
+@pytest.mark.parametrize("name", ["v2_txn_open", "killed_txn", "craft_txn_open", "craft_empty_txn_batch"])
 def test_kafka_accepts_markers_that_abort_open_transactions(kafka: Any, tmp_path: Path, name: str) -> None:
     directory = read_partition(CASES[name].partition)
     repaired, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
@@ -95,3 +93,17 @@ def test_kafka_accepts_markers_that_abort_open_transactions(kafka: Any, tmp_path
     (tmp_path / "kept").mkdir()
     message, _ = loaded(kafka, tmp_path / "kept", kept)
     assert message["first_unstable_offset"] not in (None, -1)
+
+
+@pytest.mark.parametrize("name", ["dmg_txn_marker_lost", "dmg_txn_marker_crc", "dmg_txn_marker_type"])
+def test_kafka_reads_a_lost_abort_marker_that_is_written_again(kafka: Any, tmp_path: Path, name: str) -> None:
+    repaired, plan = repair(read_partition(CASES[name].partition), **OPTIONS)
+    assert any("is written again" in note for note in plan.summary().warnings)
+    message, after = loaded(kafka, tmp_path, repaired)
+    assert differences(repaired.files, after) == {}
+    assert message["first_unstable_offset"] is None
+    before = CASES["dmg_tbase"].partition
+    for log in before.glob("*.txnindex"):
+        assert after[log.name] == log.read_bytes()
+    last = kafka.batches(max(tmp_path.glob("*/*.log")))[-1]
+    assert [record["control_type"] for record in last["records"]] == ["ABORT"]

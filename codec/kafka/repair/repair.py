@@ -26,6 +26,7 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.kafka.options import STARTING
+from logwright.codec.kafka.repair.ends import TransactionEnds, losses
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.raft import RaftFiles
 from logwright.codec.kafka.repair.reorder import reorder
@@ -36,6 +37,7 @@ from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segm
 from logwright.codec.kafka.startup.start import STARTUP
 from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kafka.store.partition import LAYOUT
+from logwright.codec.kafka.store.transactions import AbortedIndex
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
@@ -200,12 +202,18 @@ class PartitionRepair(Repairer):
             first=first,
             abort=options["open.transactions"] == "abort",
             stop_at_damage=stop_at_damage,
+            ends=self._ends(stop_at_damage=stop_at_damage),
         )
         plan.cut += merged.cut
         deleted = [deleted_log(file) for file in self.plans[0].files if file.name.endswith(".log.deleted")]
         plan.notes += [*merged.notes, *renamed(segments), *deleted, *notes, *other]
         plan.before_you_start += advice
         return plan
+
+    def _ends(self, *, stop_at_damage: bool) -> TransactionEnds:
+        known_end = max((segment.file.hints.get("known_end") or 0 for segment in self.surveys[0]), default=0)
+        index = None if stop_at_damage else AbortedIndex(self.copies[0])
+        return TransactionEnds(index, losses(self.merged.cut, self.plans[0].missing), known_end)
 
 
 def deriver_of(
@@ -236,10 +244,7 @@ def check_copies(copies: Sequence[Listing]) -> None:
 
 def prefix(copies: Sequence[Listing], merged: Merged, bases: Sequence[int]) -> list[int]:
     """Cut everything after the first loss. Return the base offsets of the segments that are left."""
-    losses = [
-        cut.lost["first_offset"] for cut in merged.cut if cut.rows_lost != 0 and "first_offset" in cut.lost
-    ]
-    end = min(losses, default=None)
+    end = min((cut.lost["first_offset"] for cut in merged.cut if "first_offset" in cut.lost), default=None)
     if end is None:
         return list(bases)
     runs: list[tuple[Run, int]] = []

@@ -24,6 +24,7 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.names import parse_segment, segment_name
+from logwright.codec.kafka.repair.ends import TransactionEnds
 from logwright.codec.kafka.repair.runs import Heads, Run, append_extents, lost, removed_run
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent
@@ -99,13 +100,15 @@ class PartitionPlan(RepairPlan):
         abort: bool = False,
         stop_at_damage: bool = False,
         only: Container[str] | None = None,
+        ends: TransactionEnds | None = None,
     ) -> None:
         """`segments`: base offset, runs, and the file whose owner and mode the segment takes. `first` are files that are not made of
         batches. `abort`: end open transactions. `only`: the types of derived files to make, without changing the logs; None: write
-        everything."""
+        everything. `ends`: what is known about lost markers."""
         super().__init__(copies[0])
         self.copies, self.segments, self.deriver = copies, segments, deriver
         self.first, self.abort, self.stop_at_damage, self.only = first, abort, stop_at_damage, only
+        self._ends = ends or TransactionEnds()
         self._out: _Output | None = None
         self._time = 0
         self._stopped = False
@@ -122,15 +125,18 @@ class PartitionPlan(RepairPlan):
             if self._stopped:
                 self.cut += [removed_run(run, "after the first damage", None, {}) for run in runs]
                 continue
+            yield from self._restore_markers(base)
             yield from self._begin(base, like)
             for run in runs:
                 yield from self._add(run)
+        yield from self._restore_markers()
         opened = self.deriver.producers.open_transactions
         if opened and self.abort:
             for run in self._aborts(opened):
                 yield from self._add(run)
         elif opened:
             self._note_open(opened)
+        self.notes += self._ends.notes()
         self.deriver.finish()
         yield from self._close()
 
@@ -157,6 +163,21 @@ class PartitionPlan(RepairPlan):
     # Batches
 
     def _add(self, run: Run) -> Iterator[OutputFile]:
+        """Append a run, with the markers that are lost before its batches."""
+        gaps = self._ends.gaps(self.deriver.next_offset, run)
+        for i, part in enumerate(run.parts(*[gap for gap in gaps if gap])):
+            if i or gaps[:1] == [0]:
+                yield from self._restore_markers(part.first)
+            yield from self._add_batches(part)
+
+    def _restore_markers(self, before: int | None = None) -> Iterator[OutputFile]:
+        """Write the ABORT markers again that are lost before an offset (None: at the end of the log), as far as they are proved."""
+        due, state = self.deriver.next_offset, self.deriver.producers
+        for txn in self._ends.aborted(due, before, state.open_transactions):
+            yield from self._write(self._abort(txn.last_offset, txn.producer_id))
+        self._ends.lose(due, before, state.open_transactions)
+
+    def _add_batches(self, run: Run) -> Iterator[OutputFile]:
         forbidden = self._forbidden(run)
         keep = ~forbidden
         if self.only is not None and forbidden.any():
@@ -190,6 +211,7 @@ class PartitionPlan(RepairPlan):
                 continue
             part, *rest = run.parts(fit)
             self.deriver.add_batches(part.heads, edges[:fit], part.markers)
+            self._ends.add(part)
             append_extents(out.extents, part.extents())
             out.size = int(edges[fit])
             self._count(part.heads)
@@ -253,20 +275,21 @@ class PartitionPlan(RepairPlan):
 
     def _aborts(self, opened: dict[int, int]) -> Iterator[Run]:
         """Return markers that end the open transactions, in the order of their first offsets."""
-        state = self.deriver.producers.producers
-        epochs = self.deriver.epochs.entries
         offset = self.deriver.next_offset
         for producer, first in sorted(opened.items(), key=lambda item: item[1]):
-            entry = state[producer]
-            coordinator = max(0, entry.coordinator_epoch)
-            leader = epochs[-1][0] if epochs else -1
-            data = abort_marker(offset, producer, entry.producer_epoch, coordinator, leader, self._time)
             self.notes.append(
                 f"The transaction of producer {producer}, open since offset {first}, is aborted by a marker at offset {offset}:"
                 " read_committed consumers get none of its records, even if it was committed and the marker was lost."
             )
-            yield Run.patched(0, PlannedFile("", 0, Role.PRIMARY), 0, 0, data)
+            yield self._abort(offset, producer)
             offset += 1
+
+    def _abort(self, offset: int, producer: int) -> Run:
+        """Return a marker that aborts the open transaction of a producer."""
+        entry, epochs = self.deriver.producers.producers[producer], self.deriver.epochs.entries
+        coordinator, leader = max(0, entry.coordinator_epoch), epochs[-1][0] if epochs else -1
+        data = abort_marker(offset, producer, entry.producer_epoch, coordinator, leader, self._time)
+        return Run.patched(0, PlannedFile("", 0, Role.PRIMARY), 0, 0, data)
 
     def _note_removed(self) -> None:
         """Note the last snapshot that proves lost records. Such snapshots are removed, as by a broker."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.capability import Settled
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.fold import run
@@ -25,6 +25,9 @@ from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, abo
 from logwright.codec.kafka.store.evidence import LARGEST_INDEX
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
+
+NEVER = (1 << 63) - 1
+"""Above all offsets."""
 
 
 class Transactions:
@@ -73,21 +76,24 @@ class AbortedIndex:
                 continue
         return sorted(out, key=lambda txn: txn.last_offset)
 
+    @cached_property
+    def _markers(self) -> Int64s:
+        return np.array([txn.last_offset for txn in self._aborted], np.int64)
+
     def between(self, low: int, high: int) -> list[AbortedTxn]:
         """Return the transactions whose markers have offsets in `[low, high)`."""
-        start, stop = (
-            bisect_left(self._aborted, offset, key=lambda txn: txn.last_offset) for offset in (low, high)
-        )
+        start, stop = np.searchsorted(self._markers, (low, high)).tolist()
         return self._aborted[start:stop]
 
-    def in_gaps(self, low: int, heads: npt.NDArray[Any]) -> Iterator[tuple[int, list[AbortedTxn]]]:
-        """Yield the transactions whose markers have offsets before batch `i` that no batch has, with `i`. `low` is the offset that is due
-        before the first batch."""
-        base = heads["base_offset"].astype(np.int64)
-        due = np.maximum.accumulate(np.concatenate(([low], heads["last_offset"][:-1].astype(np.int64) + 1)))
-        for i in np.flatnonzero(base > due).tolist():
-            if txns := self.between(int(due[i]), int(base[i])):
-                yield i, txns
+    def has_between(self, low: Int64s, high: Int64s) -> Bools:
+        """Return for each range `[low, high)` whether a marker has an offset in it."""
+        return np.searchsorted(self._markers, low) < np.searchsorted(self._markers, high)
+
+
+def due_offsets(due: int, heads: npt.NDArray[Any]) -> Int64s:
+    """Return the offset that is due before each batch. `due` is that before the first one."""
+    after = heads["last_offset"][:-1].astype(np.int64) + 1
+    return np.maximum.accumulate(np.concatenate(([due], after)))
 
 
 @dataclass
@@ -152,10 +158,12 @@ class DamagedTransactions(Transactions):
                 yield item.window, item.frames
 
     def add(self, window: Window, frames: Frames) -> None:
+        base, due = frames.header["base_offset"].astype(np.int64), due_offsets(self._last + 1, frames.header)
+        gaps = np.flatnonzero(base > due)
         at = 0
-        for i, txns in self._index.in_gaps(self._last + 1, frames.header):
+        for i in gaps[self._index.has_between(due[gaps], base[gaps])].tolist() if len(gaps) else ():
             self._add(window, frames.pick(slice(at, i)))
-            self._end_aborted(txns)
+            self._end_aborted(self._index.between(int(due[i]), int(base[i])))
             at = i
         self._add(window, frames.pick(slice(at, None)) if at else frames)
 
@@ -189,8 +197,8 @@ class DamagedTransactions(Transactions):
 
     def resolve(self) -> list[tuple[str, Fault]]:
         """After all files: exclude the records whose transactions are in doubt. Return the faults."""
-        self._lose_missing(1 << 63)
-        self._end_aborted(self._index.between(self._last + 1, 1 << 63))
+        self._lose_missing(NEVER)
+        self._end_aborted(self._index.between(self._last + 1, NEVER))
         opened, ended = self.state.open_transactions, {txn[:2] for txn in self.aborted}
         faults = []
         for (producer, first), doubt in self._doubts.items():
