@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kafka_log import batch
 from kafka_repairs import OPTIONS, predict_start, repair
 from memory_directory import MemoryDirectory
 
+import logwright as lw
 from logwright.codec import registry
 from logwright.codec.capability import CheckSettings
 from logwright.codec.kafka.formats.quorum_state import QUORUM_STATE_FILE
@@ -213,3 +215,15 @@ def test_snapshots_are_read_without_their_log() -> None:
         (128, 2),
     ]
     assert not any(item.flaw for item in snapshots)
+
+
+@pytest.mark.parametrize("kind", ["torn", "flipped", "zeros"])
+def test_damage_of_a_snapshot_is_not_truncated_by_a_node(kind: str, tmp_path: Path) -> None:
+    """It reads the file to its end when it starts."""
+    data = golden().files[NEWEST]
+    torn, flipped = data[:-5], data[:400] + bytes([data[400] ^ 129]) + data[401:]
+    path = tmp_path / NEWEST
+    path.write_bytes({"torn": torn, "flipped": flipped, "zeros": data + bytes(40)}[kind])
+    (fault,) = (fault for _, fault in lw.verify(path).faults)
+    ends = "takes it to end here" if kind == "torn" else "fails here, and does not start"
+    assert fault.system == f"a node that loads the snapshot {ends}"

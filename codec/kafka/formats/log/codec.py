@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.deferred import deferred
-from logwright.codec.fault import Fault, UsageError
+from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.codec.kafka.formats.log import settings
@@ -87,6 +88,8 @@ else:
 _MAGIC = RECORD_BATCH.offset("magic")
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
 _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
+_ENDS = "a node that loads the snapshot takes it to end here"
+_FAILS = "a node that loads the snapshot fails here, and does not start"
 _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
 _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
@@ -145,6 +148,7 @@ class KafkaLog(Codec):
         named = _FILE.fullmatch(name)
         if named is not None:
             hints.setdefault("base_offset", int(named[1]))
+        hints.setdefault("snapshot", bool(_CHECKPOINT.fullmatch(name)))
         hints["aborted"] = Aborted(hints.get("aborted") or ())
         unknown = set(hints) - set(LogContext.__dataclass_fields__)
         if unknown:
@@ -177,6 +181,11 @@ class KafkaLog(Codec):
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
         good = scan.scan(window, at, context, check=check)
+        if good.damage is not None and context.snapshot:
+            torn = (
+                window.size - good.damage.offset < scan.HEAD_UP_TO_MAGIC or good.damage.kind is Kind.TRUNCATED
+            )
+            good.damage = replace(good.damage, system=_ENDS if torn else _FAILS)
         if check and context.snapshots and not context.holes:
             context.holes = scan.has_holes(good.header)
         if check and len(good):

@@ -237,6 +237,8 @@ class LogContext:
     """Whether records of control batches are served."""
     aborted: Aborted = field(default_factory=Aborted)
     """Transactions whose records are not served."""
+    snapshot: bool = False
+    """It is a snapshot of the cluster's metadata, which a node reads to its end when it starts, and never truncates."""
     last: bool = False
     """It is the active segment."""
     clean: bool | None = None
