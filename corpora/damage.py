@@ -41,7 +41,7 @@ from logwright.readers import verify as _verify
 from logwright.readers.paths import text_of
 from logwright.readers.plan import reading
 from logwright.readers.report import Report
-from logwright.readers.resolve import resolve
+from logwright.readers.resolve import configuration, resolve
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
 from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
 from logwright.readers.usage import suggest_parameters
@@ -180,6 +180,13 @@ class Input:
             with contextlib.nullcontext() if self.options else contextlib.suppress(UsageError):
                 self.targets = resolve(path, codec, self.options, skipped=Skipped(), verb=Verb.VERIFY)
         else:
+            config = None if codec is not None else configuration(path)
+            if config is not None:
+                raise UsageError(
+                    f"a configuration file of {config.system} stands for the directories that it names, and damage takes one",
+                    path=path,
+                    advice=f"Pass one of them, such as {config.directories[0]}",
+                )
             with open_source(path) as source:
                 self.sizes = {"": source.size}
             try:

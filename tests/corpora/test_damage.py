@@ -470,3 +470,14 @@ def test_damage_command_reports_its_operations(
     assert cli("damage", str(partition), "--op", "flip:at=1") == 2
     assert cli("damage", str(partition), "--seed", "3", "--count", "2", "-o", str(tmp_path / "e")) == 0
     assert cli("damage", str(tmp_path / "nope"), "--op", "flip:at=1", "-o", str(tmp_path / "f")) == 1
+
+
+def test_configuration_file_is_not_damaged_in_place_of_its_directories(tmp_path: Path) -> None:
+    """The other verbs take it for the directories that it names."""
+    lw.write([{"value": b"v"}], tmp_path / "logs" / "orders-0", "kafka.partition")
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={tmp_path / 'logs'}\n")
+    with pytest.raises(lw.UsageError, match="stands for the directories") as error:
+        lw.damage(config, tmp_path / "out", "flip:at=3,bit=1")
+    assert str(tmp_path / "logs") in str(error.value)
+    assert not (tmp_path / "out").exists()
