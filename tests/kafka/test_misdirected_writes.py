@@ -198,3 +198,25 @@ def test_batches_that_changed_places_are_not_corrected_to_each_other(
     offsets = rows.column("offset").to_pylist()
     assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
     assert len(offsets) >= 62
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("inserted", [False, True])
+@pytest.mark.parametrize(("source", "target"), [(7, 43), (43, 7), (40, 47), (5, 63)])
+def test_copy_of_a_batch_that_damage_has_lost_takes_its_place(
+    tmp_path: Path, source: int, target: int, inserted: bool
+) -> None:
+    """The original is in a block of zeros. A segment has 32 batches."""
+    batches = [batch(i, [record(value=value_of(i))]) for i in range(64)]
+    copied = list(batches)
+    copied[source] = bytes(len(batches[source]))
+    copied[target] = batches[source] + (batches[target] if inserted else b"")
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    for base in (0, 32):
+        (partition / f"{base:020}.log").write_bytes(b"".join(copied[base : base + 32]))
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    rows = lw.read(tmp_path / "repaired" / "orders-0")
+    offsets = rows.column("offset").to_pylist()
+    assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+    assert offsets == [i for i in range(64) if i != target or inserted]

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 from logwright.codec.engine.repair import Removed
@@ -248,6 +249,7 @@ class _Reorderer:
     def _place(self, number: int, batch: Run) -> None:
         placed = (
             self._is_duplicate(batch)
+            or self._fills_a_loss(number, batch)
             or (batch.first < batch.base and self._fits_between(number, batch))
             or self._continues(batch)
             or self._fits_between(number, batch)
@@ -282,6 +284,28 @@ class _Reorderer:
             self.order.cut.append(removed_run(batch, why, 0, {}))
             return True
         return False
+
+    def _fills_a_loss(self, number: int, batch: Run) -> bool:
+        """Put a batch where damage has lost its offsets, unless it has the offset that is due at its place but for one bit."""
+        low, _ = self._room(number, batch)
+        shift = _shift(batch)
+        due = None if low is None else (batch.first + shift ^ low + shift) & _UNSIGNED
+        base = max((base for base in self._names if base <= batch.first), default=None)
+        if base is None or (due is not None and due.bit_count() <= 1):
+            return False
+        return any(low <= batch.first <= batch.last <= high for low, high in self._lost) and self._insert(
+            replace(batch, base=base)
+        )
+
+    @cached_property
+    def _lost(self) -> list[tuple[int, int]]:
+        """The ranges of offsets that damage has lost."""
+        lost = [cut.lost for segment in self.surveys for cut in segment.cut if cut.rows_lost != 0]
+        return [
+            (item["first_offset"], item["last_offset"])
+            for item in lost
+            if item.keys() >= {"first_offset", "last_offset"}
+        ]
 
     def _continues(self, batch: Run) -> bool:
         """Put a batch where its offsets are free, if those next to them are in its own file."""
