@@ -421,3 +421,31 @@ def test_scan_stops_at_the_first_bad_checksum() -> None:
     packed = b"".join(SAME * 40)
     frames = SCANNER.frames(window(packed), 0)
     assert (len(frames.start), frames.stop, frames.why) == (320, len(packed), END)
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("more", [0, 4, 8, 10])
+def test_zeros_that_may_reach_into_the_offset_of_a_batch_do_not_make_it_the_first(
+    tmp_path: Path, more: int
+) -> None:
+    """The offset is 0 then, which nothing confirms unless the batch after it continues it."""
+    batches = [batch(i, [record(value=b"%d" % i)]) for i in (0, 1, 2, 3, 7, 8)]
+    sizes = [len(each) for each in batches]
+    for cut in range(1, 6):
+        path = tmp_path / f"{more}-{cut}" / "orders-0"
+        path.mkdir(parents=True)
+        zeros = sum(sizes[:cut]) + more
+        (path / f"{0:020}.log").write_bytes(bytes(zeros) + b"".join(batches)[zeros:])
+        rows = lw.read(path, mode="DROPMALFORMED", columns=["offset", "value"]).to_pylist()
+        kept = [0, 1, 2, 3, 7, 8][cut + (more >= 8) :]
+        assert [row["offset"] for row in rows] == [int(row["value"]) for row in rows] == kept
+        lw.repair(path, tmp_path / f"{more}-{cut}" / "repaired" / "orders-0")
+        repaired = lw.read(tmp_path / f"{more}-{cut}" / "repaired" / "orders-0", columns=["offset", "value"])
+        assert repaired.to_pylist() == rows
+
+
+def test_first_batch_after_junk_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    for junk in (b"junk" * 10, bytes(40)):
+        path.write_bytes(junk + batch(0) + batch(1))
+        assert lw.scan(path, mode="DROPMALFORMED").to_table()["offset"].to_pylist() == [0, 1]

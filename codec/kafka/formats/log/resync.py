@@ -282,11 +282,22 @@ class _Search:
         window, due = self.window, self.after
         if end >= 0:
             window, due = Window(self.data[:end], window.offset, window.offset + end), -1
-        place, verdict, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=self.high, due=due)
-        if verdict == NONE:
-            return -1, False
-        follows = end >= 0 or min(self.size, self.end_of(place) + HEAD_SIZE) <= len(self.data)
-        return place, verdict == SOUND and follows
+        while True:
+            place, verdict, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=self.high, due=due)
+            if verdict == NONE:
+                return -1, False
+            follows = end >= 0 or min(self.size, self.end_of(place) + HEAD_SIZE) <= len(self.data)
+            if not (verdict == SOUND and follows and self.may_be_zeroed(place)):
+                return place, verdict == SOUND and follows
+            at = place + 1
+
+    def may_be_zeroed(self, at: int) -> bool:
+        """Return whether zeros that overwrote what is before the batch at `at` may reach into its base offset, and no batch after it has the
+        offset due."""
+        end = self.end_of(at)
+        if self.offset(at) or not at or self.data[at - 1] or self.data[at + _MAGIC] < MAGIC:
+            return False
+        return len(self.data) - end < _LENGTH or self.offset(end) != load_i32be(self.data, at + _DELTA) + 1
 
     def follow(self, at: int, end: int, high: int | None = None) -> tuple[int, int, int]:
         """Follow good batches with ascending offsets (up to `high`) from `at` to `end` or beyond. Return where that ends, why, and the offset
