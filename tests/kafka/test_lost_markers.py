@@ -155,6 +155,45 @@ def test_index_ends_the_last_transaction_of_a_log_that_was_cut_before_its_marker
     assert committed(path)[0] == [0, 3]
 
 
+def write_batches(path: Path, batches: list[bytes]) -> Path:
+    path.mkdir(parents=True)
+    (path / segment_name(0, ".log")).write_bytes(b"".join(batches))
+    return path
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_records_before_a_marker_at_a_wrong_place_are_not_committed(tmp_path: Path, place: int) -> None:
+    """The batch is complete, but is not where its offset is. A later marker commits the records that it aborted."""
+    batches = [
+        data_batch(0, 2),
+        data_batch(1, 1),
+        end_marker(2, 1, ABORT),
+        data_batch(3, 1),
+        end_marker(4, 1, COMMIT),
+        end_marker(5, 2, COMMIT),
+        plain(6),
+    ]
+    batches.insert(place, batches.pop(2))
+    path = write_batches(tmp_path / "orders-0", batches)
+    offsets, faults = committed(path)
+    assert 1 not in offsets
+    assert offsets in ([0, 3, 6], [0, 6])
+    assert place or faults[0].startswith("records of producer 1 from offset 1 to 1 are not returned")
+
+
+def test_marker_with_a_wrong_offset_in_a_compacted_log_leaves_its_records_in_doubt(tmp_path: Path) -> None:
+    batches = [
+        data_batch(0, 1),
+        end_marker(1 + 64, 1, ABORT),
+        data_batch(9, 1),
+        end_marker(10, 1, COMMIT),
+        plain(20),
+    ]
+    offsets, (fault,) = committed(write_batches(tmp_path / "orders-0", batches))
+    assert offsets == [9, 20]
+    assert fault.startswith("records of producer 1 from offset 0 to 0 are not returned")
+
+
 # Repair
 
 

@@ -15,10 +15,10 @@ from logwright.codec.capability import Settled
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.fold import run
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
-from logwright.codec.frames.walk import Hole, walk_file, zero_filled
+from logwright.codec.frames.walk import Hole, Walk, walk_file, zero_filled
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.heads import HEADS
-from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.heads import HEADS, heads_at
+from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE, LENGTH_END, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, MARKER, MARKER_SIZE, markers
 from logwright.codec.kafka.names import parse_segment
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
@@ -121,6 +121,10 @@ class _Doubt:
         return self.file, Fault(log.CODEC.name, self.place, 0, Kind.LINK, text, Severity.WARNING, system)
 
 
+Misplaced = tuple[int, str, Fault]
+"""A control batch at a wrong place: its producer, its file and its fault."""
+
+
 class DamagedTransactions(Transactions):
     """The transactions of a partition with damaged logs.
 
@@ -129,7 +133,9 @@ class DamagedTransactions(Transactions):
     treated as aborted, and reported.
     """
 
-    def __init__(self, listing: Listing, missing: Sequence[tuple[str, Fault]]) -> None:
+    def __init__(
+        self, listing: Listing, missing: Sequence[tuple[str, Fault]], misplaced: Mapping[int, Misplaced]
+    ) -> None:
         super().__init__()
         self.damaged: set[str] = set()
         """The names of damaged logs, in which the end of a transaction may be lost."""
@@ -138,6 +144,8 @@ class DamagedTransactions(Transactions):
         self._missing = sorted(known, key=lambda item: item[1].lost["first_offset"])
         self._last = -1
         self._doubts: dict[tuple[int, int], _Doubt] = {}
+        self.misplaced = dict(misplaced)
+        """The control batches at wrong places whose offsets no gap so far has had, by these offsets."""
 
     def frames(self, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
         """Iterate over the good frames of a file."""
@@ -147,25 +155,44 @@ class DamagedTransactions(Transactions):
             if isinstance(item, Hole):
                 if item.fault.severity is Severity.ERROR:
                     self.damaged.add(file.name)
-                    head = zero_filled(walk.file, item.fault.offset, LENGTH_END)[0].tobytes()
-                    size = LENGTH_END + int.from_bytes(head[-4:], "big")
-                    if _may_have_markers(item.fault, walk.context.header_claims, size):
-                        self._lose(file.name, item.fault)
+                    self._hole(file.name, item.fault, walk)
                 continue
             if any(fault.severity is Severity.ERROR for fault in item.faults):
                 self.damaged.add(file.name)
             if len(item.frames):
                 yield item.window, item.frames
 
+    def _hole(self, file: str, fault: Fault, walk: Walk) -> None:
+        head = zero_filled(walk.file, fault.offset, HEAD_SIZE)[0]
+        size = LENGTH_END + int.from_bytes(head[LENGTH_END - 4 : LENGTH_END].tobytes(), "big")
+        if _may_have_markers(fault, walk.context.header_claims, size):
+            self._lose(file, fault)
+        elif fault.kind is Kind.ORDER and len(head) == HEAD_SIZE:
+            # The batch is complete. Its offset is wrong, or its place.
+            (batch,) = heads_at(head, np.zeros(1, np.int64))
+            if batch["attributes"] & CONTROL:
+                producer = int(batch["producer_id"])
+                self.misplaced[int(batch["base_offset"])] = producer, file, fault
+                self._lose(file, fault, producer)
+
     def add(self, window: Window, frames: Frames) -> None:
         base, due = frames.header["base_offset"].astype(np.int64), due_offsets(self._last + 1, frames.header)
         gaps = np.flatnonzero(base > due)
         at = 0
-        for i in gaps[self._index.has_between(due[gaps], base[gaps])].tolist() if len(gaps) else ():
+        for i in gaps[self._has_markers(due[gaps], base[gaps])].tolist() if len(gaps) else ():
             self._add(window, frames.pick(slice(at, i)))
             self._end_aborted(self._index.between(int(due[i]), int(base[i])))
+            for offset in [each for each in self.misplaced if due[i] <= each < base[i]]:
+                producer, file, fault = self.misplaced.pop(offset)
+                self._lose(file, fault, producer)
             at = i
         self._add(window, frames.pick(slice(at, None)) if at else frames)
+
+    def _has_markers(self, low: Int64s, high: Int64s) -> Bools:
+        """Return for each gap `[low, high)` whether the index or a misplaced batch shows that a marker has an offset in it."""
+        claims = np.sort(np.fromiter(self.misplaced, np.int64))
+        misplaced: Bools = np.searchsorted(claims, low) < np.searchsorted(claims, high)
+        return misplaced | self._index.has_between(low, high)
 
     def _add(self, window: Window, frames: Frames) -> None:
         if len(frames):
@@ -177,10 +204,11 @@ class DamagedTransactions(Transactions):
         while self._missing and self._missing[0][1].lost["first_offset"] < base:
             self._lose(*self._missing.pop(0))
 
-    def _lose(self, file: str, fault: Fault) -> None:
-        """Take note of lost batches that may have markers."""
+    def _lose(self, file: str, fault: Fault, owner: int | None = None) -> None:
+        """Take note of lost batches that may have markers, of one producer or of all."""
         for producer, first in self.state.open_transactions.items():
-            self._doubts[producer, first] = _Doubt(producer, first, self._last, file, fault.offset)
+            if owner in (None, producer):
+                self._doubts[producer, first] = _Doubt(producer, first, self._last, file, fault.offset)
 
     def _end_aborted(self, txns: Iterable[AbortedTxn]) -> None:
         """End the transactions that the index has, and forget the doubt."""
@@ -231,6 +259,12 @@ def transactions(
     listing: Listing, segments: Iterable[PlannedFile], missing: Sequence[tuple[str, Fault]] = ()
 ) -> tuple[DamagedTransactions, list[tuple[str, Fault]]]:
     """Return the transactions of a partition, and the faults of those whose end may be lost. `missing` are the faults of missing logs."""
-    result = DamagedTransactions(listing, missing)
-    run(((file, result.frames(file)) for file in segments), result)
-    return result, result.resolve()
+    files = list(segments)
+    misplaced: Mapping[int, Misplaced] = {}
+    while True:
+        result = DamagedTransactions(listing, missing, misplaced)
+        run(((file, result.frames(file)) for file in files), result)
+        if misplaced or not result.misplaced:
+            return result, result.resolve()
+        # Their offsets may be in gaps before their places.
+        misplaced = result.misplaced
