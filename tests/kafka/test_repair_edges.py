@@ -52,6 +52,14 @@ def logs(listing: MemoryDirectory) -> dict[int, bytes]:
 # Order
 
 
+@pytest.mark.parametrize(("stored", "right"), [(10 ^ 1 << 25, 10), (90, 3)])
+def test_batch_gets_the_only_free_offset_that_differs_by_one_bit(stored: int, right: int) -> None:
+    """A compacted log leaves more offsets free than the batch takes. It gets the first one if none or several differ by one bit."""
+    repaired, plan = repair(directory(_0=three(0) + three(stored, b"moved") + three(20)), **OPTIONS)
+    assert logs(repaired)[0] == three(0) + three(right, b"moved") + three(20)
+    assert any(f"from {stored} to {right}: " in note for note in plan.summary().warnings)
+
+
 def batch_claiming(last: int) -> bytes:
     """Pack three records and an invalid one, where a consumer stops. The batch claims offsets up to `last`."""
     stored = pack_records(record(i) for i in range(3)) + b"\x7f"

@@ -331,14 +331,11 @@ class _Reorderer:
 
     def _is_one_bit_off(self, number: int, batch: Run) -> bool:
         """Correct an offset that is outside the segment, if flipping one bit gives exactly one offset that fits, or the one that is due."""
-        low, high = self._room(number, batch)
+        low, _ = self._room(number, batch)
         base = self.surveys[number].base
         if low is None or base <= batch.first <= batch.last <= base + MAX_OFFSET_DELTA:
             return False
-        top = base + MAX_OFFSET_DELTA if high is None else high
-        shift = _shift(batch)
-        near = [((batch.first + shift & _UNSIGNED) ^ (1 << bit)) - shift for bit in range(64)]
-        fit = [offset for offset in near if low <= offset <= top - (batch.last - batch.first)]
+        fit = self._one_bit_off(number, batch)
         if len(fit) != 1 and low not in fit:
             return False
         return self._move(
@@ -347,12 +344,29 @@ class _Reorderer:
             "the segment cannot hold that offset, and they differ by one bit",
         )
 
+    def _one_bit_off(self, number: int, batch: Run) -> list[int]:
+        """Return the offsets that the neighbours of a batch in its file leave free, and that differ from its own in one bit."""
+        low, high = self._room(number, batch)
+        assert low is not None
+        top = self.surveys[number].base + MAX_OFFSET_DELTA if high is None else high
+        shift = _shift(batch)
+        near = [((batch.first + shift & _UNSIGNED) ^ (1 << bit)) - shift for bit in range(64)]
+        return [offset for offset in near if low <= offset <= top - (batch.last - batch.first)]
+
     def _gets_what_is_free(self, number: int, batch: Run) -> bool:
-        """Give a batch the first offsets that its neighbours in the file leave free, if these are more than it takes. A broker
-        would give its records to consumers at wrong offsets, or lose what follows."""
+        """Give a batch the only offset one bit off that its neighbours in the file leave free, or the first one of those, if they are more
+        than it takes. A broker would give its records to consumers at wrong offsets, or lose what follows."""
         low, high = self._room(number, batch)
         if low is None or (high is not None and high - low < batch.last - batch.first):
             return False
+        fit = self._one_bit_off(number, batch)
+        if len(fit) == 1:
+            free = f"from {low} on" if high is None else f"{low} to {high}"
+            return self._move(
+                batch,
+                fit[0],
+                f"of the offsets that are free there ({free}), only that one differs by one bit",
+            )
         upto = "" if high is None else f" up to {high}"
         return self._move(batch, low, f"it is the first offset that the batches around it leave free{upto}")
 
