@@ -15,13 +15,12 @@ import numpy as np
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.fixed import entries_of
-from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
 from logwright.codec.kafka.formats.log.java_streams import Thrown
 from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
     CONTROL,
     CONTROL_RECORD_KEY,
     LENGTH_END,
@@ -30,11 +29,13 @@ from logwright.codec.kafka.formats.log.layout import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.markers import ABORT, failure, markers, unusual
-from logwright.codec.kafka.formats.log.scan import LEGACY_MIN
+from logwright.codec.kafka.formats.log.scan import HEAD_UP_TO_MAGIC, LEGACY_MIN
+from logwright.codec.kafka.formats.log.tables import Aborted
 from logwright.codec.kafka.startup.entries import Entries, entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded
 from logwright.codec.kafka.startup.segment import LogSegment
+from logwright.codec.kafka.state.producers import aborted_txns
 from logwright.codec.option import Options
 from logwright.codec.store.overlay import Overlay
 
@@ -210,17 +211,25 @@ class Consumer:
             segment = self.loaded.higher(segment.base_offset)
         raise _Stop(f"no progress at offset {offset} (end offset {self.end})", "")
 
-    def _aborted(self, segment: LogSegment, offset: int) -> list[tuple[int, int]]:
-        """Return first offset and producer of the transactions that the broker reports as aborted, the earliest first."""
+    def _aborted(self, segment: LogSegment, offset: int, stop: int) -> list[tuple[int, int]]:
+        """Return first offset and producer of the transactions that the broker reports as aborted in a fetch that ends at byte `stop`, the
+        earliest first. Source: `LocalLog.addAbortedTransactions`, `TransactionIndex.collectAbortedTxns`."""
+        later = self.loaded.higher(segment.base_offset)
+        end = segment.index.upper_bound(stop)
+        if end is None:
+            end = self.loaded.log_end_offset if later is None else later.base_offset
         out = []
-        later: LogSegment | None = segment
-        while later is not None:
-            if later.txnindex_file in self.overlay:
-                content = self.overlay.read(later.txnindex_file)
-                stored = entries_of(TXNINDEX_ENTRY, content)
-                for entry in stored[stored["last_offset"] >= offset]:
-                    out.append((int(entry["first_offset"]), int(entry["producer_id"])))
-            later = self.loaded.higher(later.base_offset)
+        following: LogSegment | None = segment
+        while following is not None:
+            content = (
+                self.overlay.read(following.txnindex_file) if following.txnindex_file in self.overlay else b""
+            )
+            for txn in aborted_txns(content):
+                if txn.last_offset >= offset and txn.first_offset < end:
+                    out.append((txn.first_offset, txn.producer_id))
+                if txn.last_stable_offset >= end:
+                    return sorted(out)
+            following = self.loaded.higher(following.base_offset)
         return sorted(out)
 
     # The consumer
@@ -228,7 +237,7 @@ class Consumer:
     def _take(self, segment: LogSegment, start: int, stop: int) -> None:
         """Take one fetch: the records of its batches, and the offset after the last one."""
         served, position = self.served, self.served.position
-        aborted = _Aborted(self._aborted(segment, position) if self.committed else [])
+        aborted = _Aborted(self._aborted(segment, position, stop) if self.committed else [])
         context = log.CODEC.context(
             segment.log,
             self.options,
@@ -238,6 +247,7 @@ class Consumer:
             start_offset=position,
             control=False,
             partial=True,
+            stored=True,
         )
         self._got = []
         self._passed = position
@@ -301,7 +311,7 @@ class Consumer:
 
     def _deliver_valid(self, chunk: Entries, aborted: _Aborted, context: Any) -> tuple[Entries, _Stop | None]:
         """Deliver the records of batches. Return the batches that were read to their end, and the error of the next one."""
-        bad = chunk.invalid()
+        bad = self._invalid(chunk)
         good = chunk if bad is None else chunk.pick(slice(bad[0]))
         if len(good):
             cut = self._records(good, aborted, context)
@@ -310,8 +320,20 @@ class Consumer:
         if bad is None:
             return good, None
         base = int(chunk.header["base_offset"][bad[0]])
-        text = f"Record batch for partition {self.partition} at offset {base} is invalid, cause: {bad[1].message}"
+        name = "Record" if chunk.header["magic"][bad[0]] < MAGIC else "Record batch"
+        text = f"{name} for partition {self.partition} at offset {base} is invalid, cause: {bad[1].message}"
         return good, self._stop(text, _KAFKA_EXCEPTION, int(chunk.position[bad[0]]))
+
+    def _invalid(self, chunk: Entries) -> tuple[int, CorruptRecord] | None:
+        """Return the first batch whose checksum the client refuses, and its exception. Of older messages it checks those that it delivers: in
+        a wrapper the inner ones only. Source: `CompletedFetch.maybeEnsureValid`."""
+        head = chunk.header
+        plain = (head["attributes"] & COMPRESSION == 0) & (chunk.last_offset >= self.served.position)
+        checked = np.flatnonzero((head["magic"] >= MAGIC) | plain | chunk.odd)
+        if not len(checked):
+            return None
+        bad = chunk.pick(checked).invalid() if len(checked) < len(chunk) else chunk.invalid()
+        return None if bad is None else (int(checked[bad[0]]), bad[1])
 
     def _add(self, new: Stretch) -> None:
         stretches = self.served.stretches
@@ -340,12 +362,18 @@ class Consumer:
                 raise CorruptRecord(f"Invalid magic found in record: {magic}")
             yield chunk
             at = chunk.stop
-        if stop - at >= LENGTH_END:
-            size = int.from_bytes(self.overlay.read(file, at + 8, 4), "big", signed=True)
-            if size < LEGACY_MIN:
-                raise CorruptRecord(
-                    f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})"
-                )
+        # The client looks at the header of a batch that it does not have to its end.
+        head = self.overlay.read(file, at, min(stop - at, HEAD_UP_TO_MAGIC))
+        if (
+            len(head) >= LENGTH_END
+            and (size := int.from_bytes(head[8:LENGTH_END], "big", signed=True)) < LEGACY_MIN
+        ):
+            raise CorruptRecord(f"Record size {size} is less than the minimum record overhead ({LEGACY_MIN})")
+        if (
+            len(head) == HEAD_UP_TO_MAGIC
+            and not 0 <= (magic := int.from_bytes(head[-1:], "big", signed=True)) <= MAGIC
+        ):
+            raise CorruptRecord(f"Invalid magic found in record: {magic}")
 
     def _records(self, chunk: Entries, aborted: _Aborted, context: Any) -> tuple[int, _Stop] | None:
         """Deliver the records of batches. Return the first batch that cannot be read to its end, and the error."""
@@ -353,8 +381,9 @@ class Consumer:
         upto = len(chunk) if refused is None else refused
         bad = self._bad_control(chunk.pick(slice(upto)), skip[:upto])
         upto = upto if bad is None else bad[0]
-        delivered = np.flatnonzero(~skip[:upto])
-        picked = chunk.pick(delivered)
+        picked = chunk.pick(slice(upto))
+        aborted_batches = picked.header[skip[:upto]][["producer_id", "base_offset"]].tolist()
+        context.aborted = Aborted((producer, base, base) for producer, base in aborted_batches)
         if len(picked):
             for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
                 offsets = decoded.batch.column(0).to_numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import LogwrightError
 from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer, txnindex_bytes
@@ -327,29 +328,35 @@ class OffsetIndex:
 
     def lookup(self, target: int) -> int:
         """Return the position of the last entry that is not above the offset, as a binary search finds it; 0 for none."""
-        slot = self._slot(target)
+        slot = self._slots(self._offset, target)[0]
         return 0 if slot < 0 else max(0, int(self._position[slot]))
 
-    def _slot(self, target: int) -> int:
-        if not len(self):
-            return -1
-        hot = max(0, len(self) - 1 - _WARM)
-        if self._offset[hot] < target:
-            return self._search(target, hot, len(self) - 1)
-        if self._offset[0] > target:
-            return -1
-        return self._search(target, 0, hot)
+    def upper_bound(self, position: int) -> int | None:
+        """Return the offset of the first entry that is not below the position, as a binary search finds it (`fetchUpperBoundOffset`)."""
+        slot = self._slots(self._position, position)[1]
+        return None if slot < 0 else int(self._offset[slot])
 
-    def _search(self, target: int, low: int, high: int) -> int:
+    def _slots(self, values: Int64s, target: int) -> tuple[int, int]:
+        """Return the last entry that is not above the target and the first one that is not below it; -1 for none (`indexSlotRangeFor`)."""
+        if not len(self):
+            return -1, -1
+        hot = max(0, len(self) - 1 - _WARM)
+        if values[hot] < target:
+            return self._search(values, target, hot, len(self) - 1)
+        if values[0] > target:
+            return -1, 0
+        return self._search(values, target, 0, hot)
+
+    def _search(self, values: Int64s, target: int, low: int, high: int) -> tuple[int, int]:
         while low < high:
             middle = (low + high + 1) >> 1
-            if self._offset[middle] > target:
+            if values[middle] > target:
                 high = middle - 1
-            elif self._offset[middle] < target:
+            elif values[middle] < target:
                 low = middle
             else:
-                return middle
-        return low
+                return middle, middle
+        return low, -1 if low == len(self) - 1 else low + 1
 
 
 def backwards(offset: int, index: OffsetIndex, file: str) -> InvalidOffset:

@@ -59,6 +59,10 @@ def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
     """Return the rows of these batches. See `Codec.decode`."""
+    if context.stored and len(frames) > 1 and _is_unordered(frames.header):
+        for i in range(len(frames)):
+            yield from _take(window, frames.pick(slice(i, i + 1)), table, columns, context)
+        return
     served = _served_mask(frames.header, context)
     if served is not None:
         frames = frames.pick(served)
@@ -66,6 +70,25 @@ def decode(
     limit = context.options["max.decompressed.bytes"]
     for part in sections(window, frames, limit, partial=context.partial):
         yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
+
+
+def _is_unordered(head: npt.NDArray[Any]) -> bool:
+    return bool((head["base_offset"][1:] <= head["last_offset"][:-1]).any())
+
+
+def _take(
+    window: Window, batch: Frames, table: Table, columns: Sequence[str], context: LogContext
+) -> Iterator[Decoded]:
+    """Take one batch as a consumer does, which serves no record below its position: a batch that it skips moves that too. Source:
+    `CompletedFetch.nextFetchedRecord`."""
+    base, last, attributes = batch.header[["base_offset", "last_offset", "attributes"]][0].item()
+    end = window.offset + int(batch.end[0])
+    if context.aborted and context.aborted.mask(batch.header)[0]:
+        context.served, context.served_end = last, end
+    elif attributes & CONTROL and not context.control:
+        context.served, context.served_end = max(context.served, base), end
+    else:
+        yield from decode(window, batch, table, columns, context)
 
 
 def _served_mask(head: npt.NDArray[Any], context: LogContext) -> Bools | None:

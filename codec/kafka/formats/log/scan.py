@@ -29,6 +29,7 @@ from logwright.codec.kafka.formats.log.layout import (
     LENGTH_END,
     MAGIC,
     MAX_OFFSET_DELTA,
+    MESSAGE,
     RECORD_BATCH,
     least_size,
 )
@@ -45,6 +46,7 @@ from logwright.codec.window import Frames, Window
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
 _CRC = RECORD_BATCH.offset("crc")
+_WRAPPED = MESSAGE.offset("attributes")
 _ROW, _BASE, _LAST, _COUNT = (
     HEADS.itemsize,
     offset_of("base_offset"),
@@ -123,6 +125,12 @@ def _scan_entries(
         return frames, True
     if good.why == scanner.FULL:
         return frames, False
+    if good.why == scanner.BAD_CHECKSUM and context.stored and _is_wrapper(data, stop):
+        # A consumer checks the messages in it only.
+        wrapper = SCANNER.frames(window, stop, check=False, most=1)
+        unchecked = Frames(wrapper.start, wrapper.end, wrapper.head, wrapper.stop)
+        open_wrappers(window, unchecked, context)
+        return _joined([frames, unchecked]), False
     if good.why == scanner.BAD_CHECKSUM:
         frames.damage = _bad_checksum(window, stop, good.need)
         return frames, True
@@ -137,6 +145,10 @@ def _scan_entries(
     if why == MORE and frames.damage is None:
         frames.need = need
     return frames, True
+
+
+def _is_wrapper(data: Bytes, at: int) -> bool:
+    return bool(data[at + _MAGIC] < MAGIC and data[at + _WRAPPED] & COMPRESSION)
 
 
 def _joined(parts: list[Frames]) -> Frames:
