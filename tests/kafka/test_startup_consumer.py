@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
+from kafka_log import data_batch, end_marker
 from kafka_repairs import partition_directory
 from kafka_startup import LOG, METADATA, batch, legacy, opened, partition
 
+import logwright as lw
 from logwright.codec.engine.startup import LostRows
-from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
-from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
+from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.markers import ABORT
+from logwright.codec.kafka.names import METADATA_FILE, segment_name
 from logwright.codec.kafka.startup import fetch
 from logwright.codec.kafka.startup import lost as losing
 from logwright.codec.kafka.startup.segment import OffsetIndex
@@ -171,7 +178,9 @@ def test_index_lookup_finds_every_entry_and_the_positions_between() -> None:
     index = OffsetIndex(1000, content, 1 << 20)
     for offset, place in places.items():
         assert index.lookup(1000 + offset) == index.lookup(1000 + offset + 9) == place
+        assert index.upper_bound(place) == index.upper_bound(place - 99) == 1000 + offset
     assert index.lookup(1009) == 0
+    assert index.upper_bound(3901) is None
     assert (len(index), index.last_offset) == (39, 1390)
 
 
@@ -289,3 +298,62 @@ def test_verdict_names_the_offsets_missing_because_of_a_misplaced_batch() -> Non
 
 def test_duplicated_batch_is_not_lost() -> None:
     assert opened(partition(batch(0), batch(1), batch(1), batch(2))).verdict.rows_lost == 0
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_consumer_checks_the_messages_in_a_wrapper_only(tmp_path: Path) -> None:
+    """Of the message that wraps them it does not even check the checksum. A broker does that when it recovers the log."""
+    path = tmp_path / "orders-0"
+    rows = pa.table(
+        {"value": [b"a", b"b", b"c"], "magic": pa.array([1] * 3, pa.int8()), "compression": ["gzip"] * 3}
+    )
+    lw.write(rows, path, "kafka.partition")
+    log = path / LOG
+    data = bytearray(log.read_bytes())
+    data[LENGTH_END] ^= 1
+    log.write_bytes(data)
+    assert lw.read(path, mode="AS_SYSTEM", clean=True).num_rows == 3
+    assert lw.read(path, mode="AS_SYSTEM", clean=False).num_rows == 0
+    assert lw.read(path, mode="DROPMALFORMED").num_rows == 0
+
+
+def test_consumer_looks_at_the_magic_of_an_incomplete_batch() -> None:
+    files = {f"{base:020}_{suffix}": b"" for base in (0, 1) for suffix in ("index", "timeindex")}
+    torn = {"00000000000000000001_log": batch(1), **files}
+    verdict = opened(partition(batch(0), b"stale bytes of another file" * 9, **torn), clean=True).verdict
+    assert "Invalid magic found in record: " in str(verdict.error)
+    assert verdict.serves == {"first": 0, "last": 0, "stops_at": 1}
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("view", ["read_uncommitted", "read_committed"])
+def test_consumer_moves_on_over_control_batches_and_aborted_ones(tmp_path: Path, view: str) -> None:
+    """It serves no records below its position: not those after a marker that was exchanged with them, if their offsets are lower."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    (path / METADATA_FILE).write_bytes(METADATA[METADATA_FILE])
+    batches = [data_batch(0, 1), end_marker(9, 1, ABORT), batch(3, count=2), batch(10)]
+    (path / LOG).write_bytes(b"".join(batches))
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        (path / segment_name(0, suffix)).touch()
+    offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view=view, columns="offset")["offset"].to_pylist()
+    assert offsets == [0, 10]
+
+
+def test_fetch_reports_the_aborted_transactions_up_to_its_end(tmp_path: Path) -> None:
+    """The end of a fetch of a whole segment is the base offset of the next one, also if the records are those of the next one."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    (path / METADATA_FILE).write_bytes(METADATA[METADATA_FILE])
+    log = data_batch(5, 1) + end_marker(6, 1, ABORT) + batch(7)
+    for base in (0, 5):
+        (path / segment_name(base, ".log")).write_bytes(log)
+        (path / segment_name(base, ".index")).touch()
+        (path / segment_name(base, ".timeindex")).touch()
+    txn = {"producer_id": 1, "first_offset": 5, "last_offset": 6, "last_stable_offset": 7}
+    (path / segment_name(5, ".txnindex")).write_bytes(TXNINDEX_ENTRY.pack(txn))
+    offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
+    assert offsets.to_pylist() == [5, 7]
+    (path / segment_name(0, ".log")).write_bytes(b"")
+    offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
+    assert offsets.to_pylist() == [7]
