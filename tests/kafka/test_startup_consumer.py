@@ -178,7 +178,8 @@ def test_index_lookup_finds_every_entry_and_the_positions_between() -> None:
     index = OffsetIndex(1000, content, 1 << 20)
     for offset, place in places.items():
         assert index.lookup(1000 + offset) == index.lookup(1000 + offset + 9) == place
-        assert index.upper_bound(place) == index.upper_bound(place - 99) == 1000 + offset
+        assert index.lookup(1000 + offset) == index.lookup(1000 + offset + 9) == place
+        assert index.upper_bound(place - 9) == 1000 + offset
     assert index.lookup(1009) == 0
     assert index.upper_bound(3901) is None
     assert (len(index), index.last_offset) == (39, 1390)
@@ -357,3 +358,21 @@ def test_fetch_reports_the_aborted_transactions_up_to_its_end(tmp_path: Path) ->
     (path / segment_name(0, ".log")).write_bytes(b"")
     offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
     assert offsets.to_pylist() == [7]
+
+
+@pytest.mark.parametrize(("watermark", "led"), [(None, False), (0, False), (1, True), (2, True), (9, True)])
+def test_new_leader_fails_at_a_high_watermark_that_it_cannot_look_up(
+    watermark: int | None, led: bool
+) -> None:
+    """The first batch is overwritten by zeros, which a broker does not notice after a clean stop. Without a checkpoint it begins with 0."""
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    index = np.array([(1, 69)], [("relative_offset", ">u4"), ("position", ">u4")]).tobytes()
+    files["00000000000000000000_index"] = index
+    above = {} if watermark is None else {"replication-offset-checkpoint": b"0\n1\norders 0 %d\n" % watermark}
+    zeroed = bytes(len(batch(0))) + batch(1)
+    verdict = opened(partition(zeroed, above=above, **files), clean=True).verdict
+    assert verdict.opens is led
+    if not led:
+        assert verdict.scope == "partition"
+        assert str(verdict.error).startswith("Found record size 0 smaller than minimum record overhead (14)")
+    assert opened(partition(zeroed, **files), clean=True).verdict.opens  # the high watermark is unknown

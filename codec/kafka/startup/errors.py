@@ -63,6 +63,13 @@ class Stray(BrokerError):
     scope = "partition"
 
 
+class NotLed(BrokerError):
+    """The broker starts, but fails to become the leader of the partition and of those that come after it in the same update of the metadata:
+    nobody serves them."""
+
+    scope = "partition"
+
+
 def text_error(path: str, error: ParseError) -> BrokerError:
     """Return the exception of a broker at a text file."""
     java, text = error.upstream.replace(FILE, path).split(": ", 1)

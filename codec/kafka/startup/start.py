@@ -51,7 +51,7 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.repair.runs import lost as lost_batches
 from logwright.codec.kafka.repair.survey import survey
 from logwright.codec.kafka.startup.entries import entries
-from logwright.codec.kafka.startup.errors import BrokerError, Offline, Stray, text_error
+from logwright.codec.kafka.startup.errors import BrokerError, NotLed, Offline, Stray, text_error
 from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
 from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
@@ -190,8 +190,10 @@ def start(overlay: Overlay, settings: Settings) -> ServedPartition | Refused:
         config = above.config(options, settings.clean)
         deleted = config.log_start_offset
         loaded = load(overlay, overlay.name, config)
-        above.high_watermark()
+        watermark = above.high_watermark()
         above.check(overlay, loaded, mode.name, options["topic.id"])
+        if watermark is not None:
+            lead(loaded, watermark)
         consumed = consume(overlay, loaded)
     except UnreadableError as error:
         # The iteration over batches turns the disk's exception into one that nothing catches.
@@ -267,6 +269,18 @@ def load(overlay: Overlay, partition: str, config: Config) -> Loaded:
     return loaded
 
 
+def lead(loaded: Loaded, watermark: int) -> None:
+    """Look up the high watermark, as a broker does that becomes the leader of a partition. Raises `NotLed`. Source:
+    `Partition.maybeIncrementLeaderHW`, `UnifiedLog.fetchHighWatermarkMetadata`."""
+    offset = max(watermark, loaded.log_start_offset)
+    segment = loaded.floor(offset) if offset < loaded.log_end_offset else None
+    try:
+        while segment is not None and segment.translate(offset) is None:
+            segment = loaded.higher(segment.base_offset)
+    except BrokerError as error:
+        raise NotLed(error.message, error.java) from error
+
+
 def _epochs(overlay: Overlay) -> EpochCache:
     epochs = EpochCache()
     if EPOCH_FILE in overlay:
@@ -331,9 +345,10 @@ class Above:
             now=round(time.time() * 1000) if options["now"] is None else options["now"],
         )
 
-    def high_watermark(self) -> None:
-        """Read the high watermark, as when the partition gets its leader. Raises `BrokerError`."""
-        self._offset(HIGH_WATERMARK_FILE)
+    def high_watermark(self) -> int | None:
+        """Return the high watermark that a new leader begins with; None if it is unknown. Raises `BrokerError`."""
+        watermark = self._offset(HIGH_WATERMARK_FILE)
+        return None if self.parent is None else watermark or 0
 
     def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
         """Check the files that belong to the partition as a whole. Raises `BrokerError`."""
@@ -394,6 +409,9 @@ class RaftLogAbove(Above):
 
     def clean(self, option: bool | None) -> tuple[bool, str]:
         return False, "the metadata log is recovered at every start"
+
+    def high_watermark(self) -> int | None:
+        return None
 
     def _offset(self, name: str) -> int | None:
         return None
