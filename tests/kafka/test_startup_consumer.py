@@ -376,3 +376,33 @@ def test_new_leader_fails_at_a_high_watermark_that_it_cannot_look_up(
         assert verdict.scope == "partition"
         assert str(verdict.error).startswith("Found record size 0 smaller than minimum record overhead (14)")
     assert opened(partition(zeroed, **files), clean=True).verdict.opens  # the high watermark is unknown
+
+
+def test_error_at_the_first_record_of_a_poll_leaves_the_position() -> None:
+    """Also if markers come before it."""
+    corrupt = bytearray(batch(2))
+    corrupt[-1] ^= 1
+    files = {"00000000000000000000_index": b"", "00000000000000000000_timeindex": b""}
+    for first, position in (
+        (end_marker(0, 1, ABORT) + end_marker(1, 1, ABORT), 0),
+        (batch(0) + end_marker(1, 1, ABORT), 2),
+    ):
+        verdict = opened(partition(first, bytes(corrupt), **files), clean=True).verdict
+        assert "is invalid" in str(verdict.error)
+        assert verdict.serves["stops_at"] == position
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_records_at_offsets_above_those_after_them_are_served(tmp_path: Path) -> None:
+    """A batch of an aborted transaction moves the consumer back."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    (path / METADATA_FILE).write_bytes(METADATA[METADATA_FILE])
+    log = batch(9) + data_batch(1, 1) + end_marker(2, 1, ABORT) + batch(3)
+    (path / LOG).write_bytes(log)
+    (path / segment_name(0, ".index")).touch()
+    (path / segment_name(0, ".timeindex")).touch()
+    txn = {"producer_id": 1, "first_offset": 1, "last_offset": 2, "last_stable_offset": 3}
+    (path / segment_name(0, ".txnindex")).write_bytes(TXNINDEX_ENTRY.pack(txn))
+    offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
+    assert offsets.to_pylist() == [9, 3]

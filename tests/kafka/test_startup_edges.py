@@ -46,13 +46,16 @@ def consumer(directory: MemoryDirectory) -> Consumer:
 def test_served_rows_end_before_missing_offsets() -> None:
     layered = consumer(partition(batch(0), batch(1), _9=batch(9)))
     end = layered.loaded.segments[9].size
-    assert layered._limit(None) == layered._limit(10) == (9, end)
-    assert layered._limit(1) == (0, len(batch(0)))
+    assert layered._limits(None) == layered._limits(10) == (10, (9, end))
+    assert layered._limits(1) == (1, (0, len(batch(0))))
     # In the gap: the first batch of the next segment.
-    assert layered._limit(5) == (9, 0)
+    assert layered._limits(5) == (9, (9, 0))
     # After the last batch, if the log claims to reach further.
     layered.loaded.log_end_offset = 20
-    assert layered._limit(15) == (9, end)
+    assert layered._limits(15) == (15, (9, end))
+    # The batch that a lookup finds is not below the log end.
+    layered.loaded.log_end_offset = 8
+    assert layered._limits(5) == (8, (9, end))
 
 
 def test_segments_beyond_the_limit_are_not_read() -> None:

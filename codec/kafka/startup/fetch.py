@@ -144,9 +144,7 @@ class Consumer:
         self.overlay, self.loaded, self.partition, self.options, self.committed = (
             overlay, loaded, partition, options, committed,
         )  # fmt: skip
-        stable = loaded.producers.state.first_unstable if committed else None
-        self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
-        self.limit = self._limit(stable)
+        self.end, self.limit = self._limits(loaded.producers.state.first_unstable if committed else None)
         self.served = Consumed(position=loaded.log_start_offset)
         self._got: list[Int64s] = []
         """The offsets of the records of the current fetch."""
@@ -177,17 +175,22 @@ class Consumer:
 
     # The broker
 
-    def _limit(self, stable: int | None) -> tuple[int, int]:
-        """Return the segment and the position up to which the broker serves: the high watermark, which is the log end without followers."""
-        active = self.loaded.segments[max(self.loaded.segments)]
-        if stable is not None and stable < self.loaded.log_end_offset:
-            segment = self.loaded.floor(stable)
-            while segment is not None:
-                place = segment.translate(stable)
-                if place is not None:
-                    return segment.base_offset, place[0]
+    def _limits(self, unstable: int | None) -> tuple[int, tuple[int, int]]:
+        """Return the offset up to which the broker serves, and the segment and the position: those of the high watermark, which is the log
+        end without followers, or of the first open transaction. That has the offset of the batch that a lookup finds. Source:
+        `UnifiedLog.maybeIncrementFirstUnstableOffset`, `LogSegment.read`."""
+        end, active = self.loaded.log_end_offset, self.loaded.segments[max(self.loaded.segments)]
+        segment = None if unstable is None or unstable >= end else self.loaded.floor(unstable)
+        while segment is not None and unstable is not None:
+            place = segment.translate(unstable)
+            if place is None:
                 segment = self.loaded.higher(segment.base_offset)
-        return active.base_offset, active.size
+                continue
+            first = int.from_bytes(self.overlay.read(segment.log, place[0], 8), "big", signed=True)
+            if first < end:
+                return first, (segment.base_offset, place[0])
+            unstable = None
+        return end if unstable is None else min(unstable, end), (active.base_offset, active.size)
 
     def _read(self, offset: int) -> tuple[LogSegment, int, int]:
         segment = self.loaded.floor(offset)
@@ -276,12 +279,14 @@ class Consumer:
             served.rows += len(got)
             served.first = int(got[0]) if served.first is None else served.first
             served.last = int(got[-1])
-            covered = max(after or 0, served.last + 1)
+            covered = max(after or 0, (served.last if partial else int(got.max())) + 1)
             # They may include records of the batch at which it stops.
             after = covered if failed is not None else after
         if failed is not None and not failed.unexpected:
-            # After the last record that it took, or the last batch that it skipped: a batch may end in offsets without records.
-            after = max(self._passed, served.last + 1 if len(got) and served.last is not None else 0)
+            # After the last record that it took, or the last batch that it skipped in the same poll: a batch may end in offsets without
+            # records. A poll without records throws, and leaves the position.
+            taken = served.last + 1 if len(got) and served.last is not None else 0
+            after = max(self._passed, taken) if len(got) % POLL_RECORDS else taken
         if covered is not None:
             served.note(np.sort(got), batches, position)
             self._add(
