@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from logwright.codec.arrays import Bytes
 from logwright.codec.kafka.formats.log.java_streams import (
+    CORRUPT_RECORD,
     ILLEGAL,
     INVALID_RECORD,
     KAFKA_EXCEPTION,
@@ -28,7 +29,6 @@ from logwright.codec.kafka.formats.log.layout import (
     MIN_MESSAGE,
 )
 
-_CORRUPT = "org.apache.kafka.common.errors.CorruptRecordException"
 _LEAST = MIN_MESSAGE - LENGTH_END
 _MAGIC, _ATTRIBUTES, _CONTENT = MESSAGE.offset("magic"), MESSAGE.offset("attributes"), MESSAGE.head_size
 
@@ -140,7 +140,7 @@ def _inner(codec: int, magic: int, value: bytes, limit: int) -> Iterator[tuple[i
     while has(LENGTH_END):
         length = _integer(data, at + 8, 4)
         if length < _LEAST:
-            raise Thrown(_CORRUPT, f"Record size is less than the minimum record overhead ({_LEAST})")
+            raise Thrown(CORRUPT_RECORD, f"Record size is less than the minimum record overhead ({_LEAST})")
         if not has(LENGTH_END + length):
             return
         yield _integer(data, at, 8), bytes(data[at + LENGTH_END : at + LENGTH_END + length])

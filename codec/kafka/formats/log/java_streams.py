@@ -19,6 +19,7 @@ from logwright.codec.kernels.compress import CompressionError, decompress, xxhas
 from logwright.codec.kernels.intrinsics import read_uvarint
 
 KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
+CORRUPT_RECORD = "org.apache.kafka.common.errors.CorruptRecordException"
 INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"
 ILLEGAL = "java.lang.IllegalArgumentException"
 UNDERFLOW = "java.nio.BufferUnderflowException"
@@ -40,7 +41,7 @@ class Thrown(Exception):
     def expected(self) -> bool:
         """Whether the consumer treats it as a bad record: it returns the records before it, and raises the error at the next
         `poll`. Any other exception leaves `poll` at once, and the records that it has collected are lost."""
-        return self.java in (KAFKA_EXCEPTION, INVALID_RECORD)
+        return self.java in (KAFKA_EXCEPTION, INVALID_RECORD, CORRUPT_RECORD)
 
     @property
     def io(self) -> bool:
