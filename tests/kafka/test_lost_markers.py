@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from kafka_log import batch, data_batch, end_marker, record
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 import logwright as lw
 from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.repair.ends import TransactionEnds
+from logwright.codec.kafka.store.transactions import AbortedIndex
 from logwright.corpora.cases import cases
 
 ABORT, COMMIT = 0, 1
@@ -306,3 +309,23 @@ def test_lost_batch_of_records_hides_no_marker_from_a_repair(tmp_path: Path) -> 
         end_marker(5, 1, COMMIT),
     ]
     assert repaired(write(tmp_path / "orders-0", batches, 1))[1] == []
+
+
+def test_unreadable_index_of_aborted_transactions_proves_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "orders-0", BEFORE_A_COMMIT, 1)
+    index_of(path, (1, 0, 1))
+    files = MemoryDirectory.of(path).files
+    assert AbortedIndex(MemoryDirectory(files)).between(0, 9)
+    unreadable = UnreadableDirectory(files, {segment_name(0, ".txnindex"): [(0, 10)]})
+    assert AbortedIndex(unreadable).between(0, 9) == []
+
+
+def test_ranges_of_lost_offsets_may_overlap() -> None:
+    ends = TransactionEnds(None, [(5, 9), (2, 6), (20, 20)])
+    ends.lose(3, 8, {1: 0})
+    ends.lose(10, 20, {2: 10})
+    ends.lose(15, None, {3: 15})
+    assert [note.partition(".")[0] for note in ends.notes()] == [
+        "The marker that ended the transaction of producer 1 since offset 0 may be lost (offsets 3 to 7)",
+        "The marker that ended the transaction of producer 3 since offset 15 may be lost (offset 20)",
+    ]

@@ -7,6 +7,7 @@ stopped within a segment.
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ from typing import Any
 import pytest
 from kafka_golden import CASES
 from kafka_log import batch, record
+from memory_directory import MemoryDirectory, UnreadableDirectory
 
 import logwright as lw
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.frames.walk import ListedFile
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.tables import OtherLogs
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.store.evidence import Evidence
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 TOPIC = "dmg_base"
@@ -533,3 +539,29 @@ def test_last_snapshot_proves_what_is_lost(tmp_path: Path) -> None:
     assert note.startswith(
         f"{segment_name(1000, '.snapshot')} proves that the log reached offset 999, but it ends at offset"
     )
+
+
+def test_index_entry_at_an_unreadable_place_of_the_log_counts(tmp_path: Path) -> None:
+    """Nothing contradicts it."""
+    partition = tmp_path / "orders-0"
+    rows = [{"value": b"v" * 50}] * 40
+    lw.write(rows, partition, "kafka.partition", batch_size=100, index_interval_bytes=100)
+    files = MemoryDirectory.of(partition).files
+    log, index = segment_name(0, ".log"), segment_name(0, ".index")
+    last, _ = INDEX_ENTRY.unpack(files[index][-8:])
+    relative, place = last["relative_offset"], last["position"]
+    files[index] = files[index][:-8] + INDEX_ENTRY.pack({**last, "relative_offset": relative + 64})
+    for bad, end in ({}, None), ({log: [(place, place + 9)]}, relative + 65):
+        listing = UnreadableDirectory(files, bad, "orders-0")
+        sizes = {name: len(data) for name, data in files.items() if not name.endswith(".timeindex")}
+        known = Evidence.of(listing, sizes, [0], None, lambda *_: False)
+        reached = known.reached(0, None)
+        assert (None if reached is None else reached.end) == end
+
+
+def test_pickled_copy_of_other_logs_knows_none() -> None:
+    others = OtherLogs(
+        0, {0: ListedFile(MemoryDirectory({}), "a", 1), 9: ListedFile(MemoryDirectory({}), "b", 1)}
+    )
+    assert others.with_offset(12) is not None
+    assert pickle.loads(pickle.dumps(others)).with_offset(12) is None
