@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.deferred import deferred
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UnreadableError
 from logwright.codec.fixed import Entries, FixedCodec
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.formats.indexes import INDEX, TIMEINDEX, LastOffsets
-from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, MAGIC, least_size
 from logwright.codec.kafka.names import (
     CLEANER_FILE,
@@ -43,6 +43,11 @@ from logwright.codec.kafka.names import (
     segment_name,
 )
 from logwright.codec.store.listing import Listing
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.formats.log import heads
+else:
+    heads = deferred("logwright.codec.kafka.formats.log", "heads")
 
 _LOG = "kafka.log"
 _LARGEST_EPOCHS = 16 << 20
@@ -272,7 +277,7 @@ class Evidence:
             data = np.frombuffer(self.listing.read(name, at, HEAD_SIZE), np.uint8)
         except LogwrightError:
             return False
-        first, last, size, magic = heads_at(data, np.zeros(1, np.int64))[_PLACE][0].item()
+        first, last, size, magic = heads.heads_at(data, np.zeros(1, np.int64))[_PLACE][0].item()
         complete = 0 <= magic <= MAGIC and least_size(magic) <= size <= left
         return bool(complete and base <= first <= last < base + relative_offset)
 

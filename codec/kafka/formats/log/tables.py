@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.base import LossyColumn
-from logwright.codec.frames.walk import ListedFile
 from logwright.codec.kafka.formats.indexes import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
@@ -25,6 +24,7 @@ from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 
 if TYPE_CHECKING:
     from logwright.codec.frames.prefixes import Prefixes
+    from logwright.codec.frames.walk import ListedFile
 
 NAME = "kafka.log"
 NOTHING_SERVED = int(np.iinfo(np.int64).min)
@@ -202,13 +202,22 @@ class Aborted:
 
 
 class OtherLogs:
-    """The other logs of the partition of a log, by the base offsets in their names. A pickled copy knows none."""
+    """The other logs of the partition of a log, by the base offsets in their names, which make two of these equal. A pickled copy knows
+    none."""
 
     def __init__(self, base: int, logs: Mapping[int, ListedFile]) -> None:
         self._base, self._logs = base, logs
 
     def __reduce__(self) -> tuple[type[OtherLogs], tuple[int, Mapping[int, ListedFile]]]:
         return OtherLogs, (self._base, {})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OtherLogs):
+            return NotImplemented
+        return self._base == other._base and self._logs.keys() == other._logs.keys()
+
+    def __hash__(self) -> int:
+        return hash(self._base)
 
     def with_offset(self, offset: int) -> tuple[ListedFile, int, int | None] | None:
         """Return the log that has an offset, its base offset and that of the next one, if it is another log."""
