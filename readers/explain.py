@@ -64,7 +64,7 @@ class ExplainOptions:
 
 @dataclass
 class Piece:
-    """Bytes `[start, stop)` of a file: a frame, a region that is none (`fault`), such as damage or preallocated zeros, or other bytes."""
+    """Bytes `[start, stop)` of a file: a frame, other bytes, or a region with a `fault`, such as damage or preallocated zeros."""
 
     start: int
     stop: int

@@ -400,7 +400,7 @@ def _in_order(codec: Codec, column: str, frame: Frames, around: Around) -> bool:
 def _ascend(codec: Codec, column: str, before: Frames | None, after: Frames | None) -> bool:
     if before is None or after is None:
         return True
-    # Together: some frames have no position of their own, but that at which the frame before them ends.
+    # Both at once: a frame without a position gets that at which the frame before it ends.
     both = _followed_by(before.pick(slice(-1, None)), after.pick(slice(0, 1)))
     low, high = codec.frame_bounds(both, column)
     return low is None or bool(high[0] < low[1])

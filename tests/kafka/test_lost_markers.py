@@ -99,14 +99,16 @@ def test_entry_that_the_log_contradicts_ends_no_transaction(
     assert committed(path) == (offsets, faults)
 
 
+RECORDS_BETWEEN = [
+    data_batch(0, 1),
+    data_batch(1, 2, transactional=False, count=3),
+    data_batch(4, 1),
+    end_marker(5, 1, COMMIT),
+]
+
+
 def test_lost_batch_of_several_records_hides_no_marker(tmp_path: Path) -> None:
-    batches = [
-        data_batch(0, 1),
-        data_batch(1, 2, transactional=False, count=3),
-        data_batch(4, 1),
-        end_marker(5, 1, COMMIT),
-    ]
-    assert committed(write(tmp_path / "orders-0", batches, 1)) == ([0, 4], [])
+    assert committed(write(tmp_path / "orders-0", RECORDS_BETWEEN, 1)) == ([0, 4], [])
 
 
 def test_lost_batch_of_one_record_hides_a_marker_only_if_it_has_the_size_of_one(tmp_path: Path) -> None:
@@ -302,13 +304,7 @@ def test_repair_describes_the_first_lost_markers_and_counts_the_others(tmp_path:
 
 
 def test_lost_batch_of_records_hides_no_marker_from_a_repair(tmp_path: Path) -> None:
-    batches = [
-        data_batch(0, 1),
-        data_batch(1, 2, transactional=False, count=3),
-        data_batch(4, 1),
-        end_marker(5, 1, COMMIT),
-    ]
-    assert repaired(write(tmp_path / "orders-0", batches, 1))[1] == []
+    assert repaired(write(tmp_path / "orders-0", RECORDS_BETWEEN, 1))[1] == []
 
 
 def test_unreadable_index_of_aborted_transactions_proves_nothing(tmp_path: Path) -> None:

@@ -168,14 +168,16 @@ def test_copy_of_a_log_file_under_another_number_is_told_its_name(name: str, tmp
     assert lw.read(tmp_path / "copy.log").num_rows == count
 
 
+ONE_PER_FILE = [{"topic": "T", "body": bytes([65 + i]) * 1800} for i in range(6)]
+
+
 @pytest.mark.parametrize("damage", ["no multiple", "of a missing file", "exchanged"])
 def test_message_of_a_renamed_file_is_moved_although_one_bit_would_fit_its_place(
     damage: str, tmp_path: Path
 ) -> None:
     """The names differ from the right ones by one bit, and each file has one message: nothing in a file shows which of both is wrong."""
     home, out = tmp_path / "store", tmp_path / "out"
-    rows = [{"topic": "T", "body": bytes([65 + i]) * 1800} for i in range(6)]
-    lw.write(rows, home, "rocketmq.store", **SMALL)
+    lw.write(ONE_PER_FILE, home, "rocketmq.store", **SMALL)
     expected = lw.read(home)
     logs = sorted(home.glob("commitlog/*"))
     assert len(logs) == 6
@@ -195,8 +197,7 @@ def test_flipped_bit_of_a_physical_offset_is_corrected_in_a_file_with_one_messag
     bit: int, tmp_path: Path
 ) -> None:
     home, out = tmp_path / "store", tmp_path / "out"
-    rows = [{"topic": "T", "body": bytes([65 + i]) * 1800} for i in range(6)]
-    lw.write(rows, home, "rocketmq.store", **SMALL)
+    lw.write(ONE_PER_FILE, home, "rocketmq.store", **SMALL)
     expected = lw.read(home)
     path = sorted(home.glob("commitlog/*"))[2]
     data = bytearray(path.read_bytes())

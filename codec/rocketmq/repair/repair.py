@@ -266,7 +266,9 @@ class StoreResult(RepairPlan):
             if file.base + at in times:
                 self.notes.append("Wrong store times of messages were corrected.")
             if file.base + at in ports:
-                self.notes.append("The first two bytes of ports are 0 now: clients refused the messages.")
+                self.notes.append(
+                    "Clients refused messages with ports above 65535 or below 0: the first two bytes of these ports are 0 now."
+                )
             start = at + size
         yield from run.copied(start, run.stop)
 

@@ -197,10 +197,9 @@ class ConsumeQueue:
         address = _NO_ADDRESS
         if old:
             for file in self.queue.files[:1]:
-                whole = (
-                    file.wrote // SIZE * SIZE
-                )  # an incomplete unit at the end is an error that the broker ignores
-                for i, (phy, _, tags_code) in enumerate(_UNIT.iter_unpack(file.read(0, whole))):
+                # The broker ignores the error that an incomplete unit at the end is.
+                units = file.read(0, file.wrote // SIZE * SIZE)
+                for i, (phy, _, tags_code) in enumerate(_UNIT.iter_unpack(units)):
                     if phy >= min_phy:
                         self.min_logic = file.base + i * SIZE
                         address = self._address(tags_code, address)

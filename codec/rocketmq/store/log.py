@@ -473,23 +473,23 @@ class Log:
             lost = (phy >= 0) & (size > 0) & (size != FILLER) & (beyond | (phy < stops[-1]))
             lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
             if lost.any() and folder == tree.QUEUE:
-                found = (size > 0) & (before >= 0) & (phy + size <= stops[np.maximum(before, 0)]) & ~lost
-                first = self._first_number(first, phy, np.flatnonzero(found))
+                kept = (size > 0) & (before >= 0) & (phy + size <= stops[np.maximum(before, 0)]) & ~lost
+                first = self._first_number(first, phy, np.flatnonzero(kept))
             for i in np.flatnonzero(lost).tolist():
                 out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
         return [out[phy] for phy in sorted(out)]
 
-    def _first_number(self, named: int, phy: Int64s, found: npt.NDArray[np.intp]) -> int:
-        """Return the queue offset of the first unit of a file whose name says `named`. `phy`: the physical offsets of its units. `found`: the
+    def _first_number(self, named: int, phy: Int64s, kept: npt.NDArray[np.intp]) -> int:
+        """Return the queue offset of the first unit of a file whose name says `named`. `phy`: the physical offsets of its units. `kept`: the
         units of undamaged messages, whose queue offsets show whether the file has the name of another one.
 
-        A single message with one wrong bit in its queue offset does not.
+        A single message whose queue offset differs by one bit proves nothing: the bit may be flipped.
         """
-        if not len(found):
+        if not len(kept):
             return named
-        first, last = (self._number(int(phy[i])) - int(i) for i in found[[0, -1]])
-        one = len(found) == 1 and (first ^ named).bit_count() == 1
-        return named if first != last or first < 0 or one else first
+        first, last = (self._number(int(phy[i])) - int(i) for i in kept[[0, -1]])
+        is_one_bit_off = len(kept) == 1 and (first ^ named).bit_count() == 1
+        return named if first != last or first < 0 or is_one_bit_off else first
 
     def _number(self, phy: int) -> int:
         """Return the queue offset of an undamaged message; -1 if it is split by the end of a file."""
