@@ -115,3 +115,19 @@ def test_pairs_may_be_a_dict(codec: str, row: dict[str, str], name: str, tmp_pat
         ("a", "1"),
         ("b", "2"),
     ]
+
+
+def test_edit_that_drops_all_rows_names_no_offsets(tmp_path: Path) -> None:
+    lw.write([{"value": "x"}] * 3, tmp_path / "orders-0", "kafka.partition")
+    text = lw.edit(tmp_path / "orders-0", tmp_path / "out", drop="offset >= 0").text()
+    assert "kept: 0 records\n" in text
+
+
+def test_damage_without_damaged_bytes_counts_none(tmp_path: Path) -> None:
+    partition = tmp_path / "orders-0"
+    lw.write([{"value": "x" * 90}] * 9, partition, "kafka.partition", segment_bytes=300, batch_size=100)
+    for log in sorted(partition.glob("*.log"))[1::2]:
+        log.unlink()
+    report = lw.verify(partition)
+    assert len([fault for _, fault in report.faults if fault.severity == "error"]) > 1
+    assert "0 bytes of" not in report.text()

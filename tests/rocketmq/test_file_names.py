@@ -208,10 +208,7 @@ def test_flipped_bit_of_a_physical_offset_is_corrected_in_a_file_with_one_messag
     assert lw.read(out).equals(expected)
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
-def test_lost_message_gets_its_queue_offset_although_the_queue_file_was_renamed(
-    kept: int, tmp_path: Path
-) -> None:
+def test_lost_message_gets_its_queue_offset_although_the_queue_file_was_renamed(tmp_path: Path) -> None:
     """Units of undamaged messages show the queue offsets of the file."""
     home, out = tmp_path / "store", tmp_path / "out"
     rows = [{"topic": "T", "queue_id": i // 4, "body": bytes([65 + i]) * 100} for i in range(5)]
@@ -221,12 +218,11 @@ def test_lost_message_gets_its_queue_offset_although_the_queue_file_was_renamed(
     queue.rename(queue.with_name(f"{200:020d}"))
     places = lw.read(home)["physical_offset"].to_pylist()
     data = bytearray(log.read_bytes())
-    for at in places[kept:4]:
-        data[at + 100 : at + 130] = bytes(30)  # in the body
+    data[places[3] + 100 : places[3] + 130] = bytes(30)  # in the body
     log.write_bytes(data)
     lw.repair(home, out, **options)
     assert lw.verify(out, **options).ok
-    assert lw.read(out)["queue_offset"].to_pylist() == [*range(kept), 0]
+    assert lw.read(out)["queue_offset"].to_pylist() == [0, 1, 2, 0]
     units = lw.read(out / f"consumequeue/T/0/{0:020d}")
     assert units["physical_offset"].to_pylist()[:4] == places[:4]
 
