@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.rocketmq.dispatch import Units
-from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
-from logwright.codec.rocketmq.formats.commitlog.read import AFTER_HOSTS
+from logwright.codec.rocketmq.formats.commitlog.layout import AFTER_HOSTS, MESSAGE, parts_of
 
 Place = tuple[str, int, int]
 """Topic, queue id and queue offset."""

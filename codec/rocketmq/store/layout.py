@@ -6,12 +6,11 @@ Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
@@ -282,21 +281,23 @@ def _beyond_log(
 def _last_units(listing: Listing, file: PlannedFile) -> list[int]:
     """Return the physical offsets in the last two units of a file. Zeros follow them.
 
-    The last block that begins with a unit is found by a binary search, and read together with the unit before it.
+    A binary search finds the last block that begins with a unit, which is read together with the unit before it, and another one the last
+    unit there.
     """
     width = UNITS[tree.first(file.name)].itemsize
     block = width * _BLOCK_UNITS
-    low, high = 0, -(-file.size // block)
-    while low < high:
-        middle = (low + high) // 2
-        if any(listing.read(file.name, middle * block, width)):
-            low = middle + 1
-        else:
-            high = middle
-    start = max((low - 1) * block - width, 0)
-    data = np.frombuffer(listing.read(file.name, start, low * block - start), np.uint8)
-    units = data[: len(data) // width * width].reshape(-1, width)
-    return [int.from_bytes(units[i, :8], "big", signed=True) for i in np.flatnonzero(units.any(axis=1))[-2:]]
+    blocks = bisect_left(
+        range(-(-file.size // block)), True, key=lambda i: not any(listing.read(file.name, i * block, width))
+    )
+    start = max((blocks - 1) * block - width, 0)
+    data = listing.read(file.name, start, blocks * block - start)
+    count = bisect_left(
+        range(len(data) // width), True, key=lambda i: not any(data[i * width : (i + 1) * width])
+    )
+    return [
+        int.from_bytes(data[i * width : i * width + 8], "big", signed=True)
+        for i in range(max(count - 2, 0), count)
+    ]
 
 
 def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str, Fault]]:

@@ -28,7 +28,6 @@ from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, SMALLEST, TRAILER
 from logwright.codec.rocketmq.formats.commitlog.read import (
-    LARGEST_PORT,
     Messages,
     compressed,
     replacements,
@@ -246,7 +245,7 @@ class CommitLog(FramedCodec):
         """Note ports that a client refuses. No checksum covers them, so they may be as the producer wrote them."""
         faults = []
         for name, i, port in wrong_ports(part):
-            text = f"the port of {name} is {port}, expected 0 to {LARGEST_PORT}"
+            text = f"the port of {name} is {port}, expected 0 to {layout.LARGEST_PORT}"
             system = "a broker serves the message, and clients cannot decode it"
             faults.append(self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, system))
         return faults

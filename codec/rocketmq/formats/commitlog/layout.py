@@ -148,6 +148,11 @@ RECONSUME_TIMES = STORE_HOST + HOST_V4
 PREPARED_OFFSET = RECONSUME_TIMES + 4
 BODY_LENGTH = PREPARED_OFFSET + 8
 BODY = BODY_LENGTH + 4
+AFTER_HOSTS = BODY - RECONSUME_TIMES
+"""Bytes between the address of the broker and the body."""
+LARGEST_PORT = 65535
+WRONG_PORT = CERTAIN + 1
+"""The verdict of a message with a port that a client refuses."""
 SMALLEST = BODY + 1 + 2
 _MAGIC, _CRC, _SYS_FLAG = (MESSAGE.offset(name) for name in ("magic_code", "body_crc", "sys_flag"))
 V6_EXTRA = HOST_V6 - HOST_V4
@@ -174,17 +179,19 @@ def prefetch_after(buf: Buffer, at: int) -> None:
 @kernel("const u1[], i8, i8, i8")
 def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
     """Check that the parts of a message add up to its size, as upstream does. Also reject zeros at the end of the properties: a torn
-    write leaves them, and no checksum covers them."""
+    write leaves them, and no checksum covers them. The verdict of a message whose ports a client refuses is `WRONG_PORT`."""
     flags = load_i32be(buf, at + _SYS_FLAG)
-    position = at + BODY_LENGTH
+    stored = at + STORE_TIMESTAMP
     if flags & BORN_V6:
-        position += V6_EXTRA
+        stored += V6_EXTRA
+    position = stored + BODY_LENGTH - STORE_TIMESTAMP
     if flags & STORE_V6:
         position += V6_EXTRA
     if end - position < 4:
         return IMPOSSIBLE
     length = load_i32be(buf, position)
     position += 4
+    ports = load_u32be(buf, stored - 4) | load_u32be(buf, position - AFTER_HOSTS - 4)
     if length < 0 or length > end - position:
         return IMPOSSIBLE
     position += length
@@ -208,7 +215,7 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
         return IMPOSSIBLE
     if length > 0 and load_u8(buf, end - 1) == 0:
         return IMPOSSIBLE
-    return CERTAIN
+    return CERTAIN if ports <= LARGEST_PORT else WRONG_PORT
 
 
 @kernel("const u1[], i8")
@@ -281,5 +288,6 @@ SPECIFICATION = FrameSpec(
     claims=Position("physical_offset"),
     rule=message_rule,
     zero_ends=True,
+    verdicts=True,
     kind="message",
 )

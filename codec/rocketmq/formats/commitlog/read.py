@@ -15,7 +15,7 @@ from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import binary, constant, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.kernels.compress import CompressionError
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts, layout
 from logwright.codec.rocketmq.formats.commitlog.columns import BODY, KNOWN, LISTS, Columns, Sizes
@@ -27,9 +27,6 @@ _FLAGS = {"body": BODY, "properties": LISTS, "tags": KNOWN, "keys": KNOWN}
 _TEXTS = ("topic", "tags", "keys", "properties")
 _TIMES = ("born_timestamp", "store_timestamp")
 _STORED, _BODY, _BODY_SIZE = range(3)
-AFTER_HOSTS = layout.BODY - layout.RECONSUME_TIMES
-"""Bytes between the address of the broker and the body."""
-LARGEST_PORT = 65535
 
 
 @kernel("const u1[], const i8[], i8[,]")
@@ -62,30 +59,20 @@ def replacements(part: Part) -> Bools:
     return mask
 
 
-@kernel("const u1[], const i8[], i8[,]")
-def find_wrong_ports(buf: Bytes, starts: Int64s, out: Int64s) -> int:
-    """Store the ports of the producer and of the broker of each message. Return how many of them cannot be ports."""
-    wrong = 0
-    for i in range(len(starts)):
-        prefetch_after(buf, starts[i])
-        stored, body, _, _, _ = parts_of(buf, starts[i])
-        born, store = load_i32be(buf, stored - 4), load_i32be(buf, body - AFTER_HOSTS - 4)
-        wrong += (born < 0) + (born > LARGEST_PORT) + (store < 0) + (store > LARGEST_PORT)
-        out[0, i], out[1, i] = born, store
-    return wrong
-
-
 def wrong_ports(part: Part) -> Iterator[tuple[str, int, int]]:
     """Yield the ports that clients refuse, so that they do not decode the message: the field of the address, the index of the message, the
     port.
 
     Source: `MessageDecoder.decode`, `InetSocketAddress`.
     """
-    out = np.empty((2, len(part)), np.int64)
-    if find_wrong_ports(part.data, np.ascontiguousarray(part.start), out):
-        for name, ports in zip(("born_host", "store_host"), out, strict=True):
-            for i in np.flatnonzero((ports < 0) | (ports > LARGEST_PORT)).tolist():
-                yield name, i, int(ports[i])
+    wrong = np.flatnonzero(part.head["verdict"] == layout.WRONG_PORT)
+    if len(wrong):
+        found = places(part.pick(wrong))
+        after = {"born_host": found.stored, "store_host": found.body - layout.AFTER_HOSTS}
+        for name, ends in after.items():
+            ports = fixed_at(part.data, ends - 4, ">i4")
+            for i in np.flatnonzero((ports < 0) | (ports > layout.LARGEST_PORT)).tolist():
+                yield name, int(wrong[i]), int(ports[i])
 
 
 def store_timestamp(data: Bytes, at: int) -> int:
