@@ -208,11 +208,10 @@ def test_missing_entry_before_another_one_of_its_message_is_reported(tmp_path: P
 
 @pytest.mark.parametrize(
     ("removed", "count"),
-    [(range(9, 15), 3), (range(10, 11), 1), (range(10, 15), 3), (range(1, 9), 0), (range(25, 31), 0)],
+    [(range(9, 15), 3), (range(10, 11), 1), (range(10, 15), 3), (range(1, 9), 4), (range(25, 31), 3)],
 )
 def test_messages_that_were_not_indexed_are_no_damage(tmp_path: Path, removed: range, count: int) -> None:
-    """The index was switched off, or a broker was killed after the first entry of a message. Before and after all entries of a file even
-    more is missing after a recovery."""
+    """The index was switched off, or a broker was killed after the first entry of a message."""
     store = write(tmp_path / "store", [{"keys": f"a{n} b{n}"} for n in range(15)])
     file = index(store)
     rows = entries(file)
@@ -278,3 +277,38 @@ def test_entries_of_deleted_messages_are_passed_over(tmp_path: Path) -> None:
     file, number = index(home), count - 5
     change(file, entry_at(SLOTS, number) + 4, entries(file)[number - 2]["physical_offset"].to_bytes(8, "big"))
     assert [(path, at) for path, at, _ in faults(home)] == [(f"index/{file.name}", entry_at(SLOTS, number))]
+
+
+@pytest.mark.parametrize(("number", "messages", "noted"), [(0, 39, 0), (1, 39, 1), (3, 3, 2)])
+def test_messages_of_a_missing_index_file_are_noted(
+    tmp_path: Path, number: int, messages: int, noted: int
+) -> None:
+    """A broker that was killed leaves such gaps too, so they are no damage."""
+    store = write(tmp_path / "store", [{"keys": f"k{n}"} for n in range(120)])
+    index(store, number).unlink()
+    notes = [fault for fault in faults(store, Severity.INFO) if "without an entry" in fault[2]]
+    assert [(path, detail.split()[0]) for path, _, detail in notes] == [
+        (f"index/{index(store, noted).name}", str(messages))
+    ]
+    assert faults(store) == []
+
+
+def test_entry_missing_between_two_index_files_is_reported(store: Path) -> None:
+    """The last entry of a message is in the second file, and the first one was in the first file."""
+    index(store).unlink()
+    assert [detail[:18] for _, _, detail in faults(store)] == ["1 entry is missing"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 3), (2, 3)])
+def test_index_files_with_exchanged_names_are_reported_and_rebuilt(
+    store: Path, tmp_path: Path, first: int, second: int
+) -> None:
+    contents = {file.name: file.read_bytes() for file in (store / "index").iterdir()}
+    before, after = index(store, first), index(store, second)
+    before.write_bytes(contents[after.name])
+    after.write_bytes(contents[before.name])
+    details = [detail for _, _, detail in faults(store)]
+    assert details
+    assert all(detail.endswith("files were renamed") for detail in details)
+    lw.repair(store, tmp_path / "repaired")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "repaired/index").iterdir()} == contents

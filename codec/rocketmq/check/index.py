@@ -7,7 +7,8 @@ earlier messages are not compared: a broker indexes its last messages again when
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,11 @@ _MOST_SECONDS = (1 << 31) - 1
 _AHEAD = 1 << 14
 """The number of entries by which the files may be ahead of the messages of a block."""
 _SKIPS = "a broker skips the file if messages are searched by key and time; `logwright rebuild --what index` makes the index again"
-_UNINDEXED = "a broker does not find them by key; such gaps remain after a broker was killed, or while messageIndexEnable was false"
+_MISNAMED = "a broker searches and appends to index files in the order of their names, and does not find all messages by key"
+_UNINDEXED = (
+    "a broker does not find them by key; a killed broker leaves such gaps, and so does a deleted index file; "
+    "`logwright rebuild --what index` fills them"
+)
 
 
 @dataclass
@@ -55,10 +60,11 @@ class _Tally:
 
 @dataclass
 class _File:
-    """An index file whose entries are read, the physical offsets of its first and last entry, and the faults found in it."""
+    """An index file, the number of its entries, the physical offsets of its first and last entry, and the faults found in it."""
 
     name: str
     slots: int
+    count: int
     head: dict[str, int]
     first: int
     last: int
@@ -84,12 +90,19 @@ class _File:
 
 
 class IndexCheck:
-    """A fold over all messages, in log order. `live`: whether entries of messages after the last one are no fault."""
+    """A fold over all messages, in log order. `live`: whether entries of messages after the last one are no fault, and messages after the
+    last entry need none."""
 
     def __init__(self, listing: Listing, files: Sequence[PlannedFile], *, live: bool) -> None:
-        self._listing, self._plan, self._live = listing, sorted(files, key=lambda file: file.name), live
-        self._files: list[_File] = []
-        self._begins = np.empty(0, np.int64)
+        self._listing, self._live = listing, live
+        self._files = _in_log_order(
+            [
+                file
+                for planned in sorted(files, key=lambda planned: planned.name)
+                for file in self._open(planned)
+            ]
+        )
+        self._begins = np.array([file.head["begin_timestamp"] for file in self._files], np.int64)
         """The time from which the entries of a file count seconds."""
         self._oldest = 0
         """The first file whose last entry may be in the next block."""
@@ -97,27 +110,25 @@ class IndexCheck:
         self._held = self._ahead = Entries.empty()
         self._end = -1
 
+    def _open(self, planned: PlannedFile) -> Iterator[_File]:
+        """Yield an index file if it has entries."""
+        slots = int(planned.hints.get("slots") or 0)
+        room = (planned.size - entry_at(slots, 1)) // SIZE
+        if slots <= 0 or room <= 0:
+            return
+        head, _ = HEADER.unpack(self._listing.read(planned.name, 0, HEAD), 0, HEAD)
+        count = min(head["index_count"] - 1, room)
+        file = _File(planned.name, slots, count, head, 0, 0)
+        ends = [self._entries(file, n, n + 1)["physical_offset"] for n in (1, count)] if count > 0 else []
+        if ends and all(map(len, ends)):  # else it is empty or became shorter
+            yield replace(file, first=int(ends[0][0]), last=int(ends[1][0]))
+
     def _read(self) -> Iterator[Entries]:
-        for planned in self._plan:
-            slots = int(planned.hints.get("slots") or 0)
-            room = (planned.size - entry_at(slots, 1)) // SIZE
-            if slots <= 0 or room <= 0:
-                continue
-            head, _ = HEADER.unpack(self._listing.read(planned.name, 0, HEAD), 0, HEAD)
-            count = min(head["index_count"] - 1, room)
-            if count <= 0:
-                continue
-            ends = [self._entries(planned.name, slots, n, n + 1)["physical_offset"] for n in (1, count)]
-            if not all(map(len, ends)):
-                continue  # the file became shorter
-            first, last = (int(end[0]) for end in ends)
-            i, name = len(self._files), planned.name
-            self._files.append(_File(name, slots, head, first, last))
-            self._begins = np.append(self._begins, head["begin_timestamp"])
-            for start in range(1, count + 1, _STEP):
-                stop = min(start + _STEP, count + 1)
+        for i, file in enumerate(self._files):
+            for start in range(1, file.count + 1, _STEP):
+                stop = min(start + _STEP, file.count + 1)
                 before = min(start - 1, 1)
-                stored = self._entries(name, slots, start - before, min(stop + 1, count + 1))
+                stored = self._entries(file, start - before, min(stop + 1, file.count + 1))
                 hashes, phy = (stored[name].astype(np.int64) for name in ("key_hash", "physical_offset"))
                 astray = out_of_order(phy, 0)
                 entries = Entries(
@@ -129,13 +140,13 @@ class IndexCheck:
                     used[before : before + stop - start]
                 )
 
-    def _entries(self, name: str, slots: int, first: int, stop: int) -> npt.NDArray[np.void]:
-        data = self._listing.read(name, entry_at(slots, first), SIZE * (stop - first))
+    def _entries(self, file: _File, first: int, stop: int) -> npt.NDArray[np.void]:
+        data = self._listing.read(file.name, entry_at(file.slots, first), SIZE * (stop - first))
         return np.frombuffer(data[: len(data) // SIZE * SIZE], ENTRY_TYPE)
 
     def add(self, added: Dispatches, sizes: Int64s) -> None:
         """Take what messages add, in log order, and their sizes, with those of blank records that follow."""
-        if not self._plan or not len(added.phy):
+        if not self._files or not len(added.phy):
             return
         phy, ends = added.phy, added.phy + sizes
         self._end = max(self._end, int(ends.max()))
@@ -184,27 +195,26 @@ class IndexCheck:
         return entries.pick(inside | entries.out_of_order)
 
     def _covered(self, phy: Int64s) -> Bools:
-        """Return which messages are between the first and the last one of an index file."""
-        out = np.zeros(len(phy), np.bool_)
-        for file in self._files[self._oldest :]:
-            first = max(file.first, file.head["begin_physical_offset"])
-            last = min(file.last, file.head["end_physical_offset"])
-            out[np.searchsorted(phy, first, "right") : np.searchsorted(phy, last)] = True
-        return out
+        """Return which messages need entries: in a live store those before the last entry."""
+        if not self._live:
+            return np.ones(len(phy), np.bool_)
+        last = self._files[-1]
+        return phy < min(last.last, last.head["end_physical_offset"])
 
     def _places(self, entries: Entries, phy: Int64s) -> Iterator[tuple[_File, int, int, int]]:
         """Yield the files to which messages belong: the file, the number of the entry before which the first one belongs, the number of
         messages, and the index of the first."""
-        done = 0
-        for i in range(self._oldest, len(self._files) if len(phy) else 0):
+        done, newest = -1, len(self._files) - 1
+        for i in range(min(self._oldest, newest), newest + 1 if len(phy) else 0):
             file = self._files[i]
-            inside = np.flatnonzero((phy > max(file.first, done)) & (phy < file.last))
+            inside = np.flatnonzero((phy > done) & ((phy <= file.last) | (i == newest)))
             if len(inside):
                 first = int(inside[0])
                 after = (entries.file == i) & ~entries.out_of_order & (entries.phy > phy[first])
-                number = int(entries.number[np.argmax(after)]) if after.any() else 1
+                end = file.count + 1 if phy[first] > file.last else 1
+                number = int(entries.number[np.argmax(after)]) if after.any() else end
                 yield file, number, len(inside), first
-                done = file.last
+            done = max(done, file.last)
 
     def _check_ends(self, phy: Int64s, stored: Int64s, in_order: Bools) -> None:
         """Compare the times in the headers with those of the first and the last message of a file."""
@@ -279,6 +289,22 @@ class IndexCheck:
         for file in self._files:
             for fault in file.faults():
                 yield file.name, fault
+
+
+def _in_log_order(files: list[_File]) -> list[_File]:
+    """Return index files, which are in the order of their names, in the order of their entries. Add the faults of those with wrong names.
+
+    A first entry that the header contradicts does not say where its file belongs.
+    """
+    known = [file for file in files if file.first == file.head["begin_physical_offset"]]
+    for before, file in pairwise(known):
+        if file.first < before.first:
+            text = f"the entries begin at physical offset {file.first}, those of {before.name} at {before.first}: files were renamed"
+            file.ends.append(Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, _MISNAMED))
+    places, place = {}, 0
+    for file in files:
+        place = places[file.name] = file.first if file in known else place
+    return sorted(files, key=lambda file: places[file.name])
 
 
 def _by_file(entries: Entries, chosen: Bools) -> Iterator[tuple[int, int, int]]:

@@ -85,8 +85,9 @@ class DerivedFiles:
         # Older queue files may point to deleted messages.
         return all(map(self._leads_below, remaining - ends.keys()))
 
-    def is_index_sound(self, result: Listing) -> bool:
-        """Return whether all index files are undamaged, and their entries lead to messages of the result with their keys."""
+    def is_index_sound(self, result: Listing, *, complete: bool) -> bool:
+        """Return whether all index files are undamaged, and their entries lead to messages of the result with their keys. Messages without an
+        entry count only if the index must be `complete`: a broker leaves such gaps."""
         slots = self._config.slots
         size = entry_at(slots, self._config.entries)
         for entry in self._listing.entries():
@@ -94,7 +95,7 @@ class DerivedFiles:
                 continue
             if tree.base_of(entry.name) is None or not self._sound(entry.name, INDEX, size, slots=slots):
                 return False
-        return self._leads_to_keys(result)
+        return self._leads_to_keys(result, complete)
 
     @cached_property
     def deleted(self) -> set[tuple[str, int]]:
@@ -260,8 +261,7 @@ class DerivedFiles:
         """Return whether a broker loads a file of `consumequeue_ext`, and it is undamaged."""
         return tree.is_padded(name) and self._sound(name, EXT, self._config.ext_size)
 
-    def _leads_to_keys(self, result: Listing) -> bool:
-        """Return whether the entries of all index files lead to messages of the result with their keys."""
+    def _leads_to_keys(self, result: Listing, complete: bool) -> bool:
         files = [file for file in self._plan.files if file.codec == INDEX.name]
         check, queues = IndexCheck(self._listing, files, live=False), Queues()
         try:
@@ -270,7 +270,7 @@ class DerivedFiles:
                 check.add(added, part.end - part.start)
         except IndexError:
             return False  # a broker refuses a message; deriving the index names it
-        return not list(check.finish())
+        return not any(complete or fault.severity is not Severity.INFO for _, fault in check.finish())
 
     def _sound(self, name: str, codec: Codec, size: int, **hints: Any) -> bool:
         """Return whether a file has the expected size and no damage."""

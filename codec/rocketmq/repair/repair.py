@@ -379,7 +379,7 @@ class StoreResult(RepairPlan):
             result = Overlay(self.listing, logs := list(self._with_tags(logs, derived.tagged)))
         same = self._unchanged(logs)
         preallocated = self.repair.preallocated if same else []
-        index = derived.is_index_sound(result)
+        index = derived.is_index_sound(result, complete=not (same and queues))
         damaged = not (same and queues and index)
         remade = set()
         last = self.kept[-1] if self.kept else None

@@ -67,8 +67,8 @@ def wrong_ports(part: Part) -> Iterator[tuple[str, int, int]]:
     """
     wrong = np.flatnonzero(part.head["verdict"] == layout.WRONG_PORT)
     if len(wrong):
-        found = places(part.pick(wrong))
-        after = {"born_host": found.stored, "store_host": found.body - layout.AFTER_HOSTS}
+        at = places(part.pick(wrong))
+        after = {"born_host": at.stored, "store_host": at.body - layout.AFTER_HOSTS}
         for name, ends in after.items():
             ports = fixed_at(part.data, ends - 4, ">i4")
             for i in np.flatnonzero((ports < 0) | (ports > layout.LARGEST_PORT)).tolist():
