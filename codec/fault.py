@@ -62,6 +62,11 @@ class Fault:
         return self.severity is Severity.ERROR or self.kind is Kind.UNSUPPORTED
 
     @property
+    def is_gap(self) -> bool:
+        """Whether rows are missing of which no byte is left."""
+        return bool(self.severity is Severity.ERROR and self.lost and not self.length and self.rows_lost != 0)
+
+    @property
     def sentence(self) -> str:
         """The kind and the detail. The kind is omitted if the detail has it."""
         return self.detail if str(self.kind) in self.detail else f"{self.kind}: {self.detail}"

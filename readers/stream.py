@@ -217,7 +217,8 @@ class FileStream:
         known = last is not None or self.walk.start == 0
         if self.walk.end < self.walk.size or not known:
             return
-        torn = isinstance(final, Hole) and final.tail
+        # A complete frame at a wrong place is not what is missing.
+        torn = isinstance(final, Hole) and final.tail and final.fault.kind is not Kind.ORDER
         fault = self.codec.ends_early(last, self.walk.size, torn, self.context)
         if fault is not None:
             self.report.add(fault)

@@ -303,8 +303,11 @@ def _end(
     for name, codec, text in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, text))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
-    for name, fault in _filled(target, report, settings, checked):
+    filled, hidden = _corrected_gaps(target, report, settings, checked)
+    for name, fault in filled:
         report.file(name, fault.codec).healed.add(fault.offset)
+    for name, fault in hidden:
+        report.file(name, fault.codec).add(fault)
     report.healed = healed_by_corrections(report)
     if not report.ok and not target.live and settings.advise and not denied:
         _advise(target, report)
@@ -325,21 +328,33 @@ def _end(
                 report.notes.append(f"cannot simulate the start of the system: {error.message}")
 
 
-def _filled(
+def _corrected_gaps(
     target: DirectoryTarget, report: Report, settings: VerifyOptions, checked: Sequence[tuple[str, Fault]]
-) -> Iterator[tuple[str, Fault]]:
-    """Iterate over the gaps between frames that corrections fill, with their files."""
+) -> tuple[list[tuple[str, Fault]], list[tuple[str, Fault]]]:
+    """Return the gaps between frames that corrections fill, and those that are found only with the corrections, with their files.
+
+    A damaged range at the end of a file counts as all that is missing there. The frame that a correction restores may end before that.
+    """
     gaps = [(name, fault) for name, fault in checked if fault.rows_lost and not fault.length]
     corrected = corrected_directory(target.directory, report)
-    if not gaps or corrected is target.directory:
-        return
-    left = {
-        (name, fault.offset, fault.kind)
-        for name, fault in _check_whole(replace(target, directory=corrected), settings)
-    }
-    for name, fault in gaps:
-        if (name, fault.offset, fault.kind) not in left:
-            yield name, fault
+    at_end = any(
+        fault.offset in file.healed and fault.lost and fault.offset + fault.length >= target.sizes.get(file.path, 0)
+        for file in report.files
+        for fault in file.faults
+    )
+    if corrected is target.directory or not (gaps or at_end):
+        return [], []
+    before = {_place(entry) for entry in checked}
+    after = _check_whole(replace(target, directory=corrected), settings)
+    left = {_place(entry) for entry in after}
+    return (
+        [entry for entry in gaps if _place(entry) not in left],
+        [entry for entry in after if entry[1].is_gap and _place(entry) not in before],
+    )
+
+
+def _place(entry: tuple[str, Fault]) -> tuple[str, int, Kind]:
+    return entry[0], entry[1].offset, entry[1].kind
 
 
 def _pointers(target: DirectoryTarget) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.fault import Fault, Severity
+from logwright.codec.fault import Fault
 from logwright.codec.option import Verb
 from logwright.codec.plural import count
 from logwright.codec.store.listing import Listing, Role
@@ -35,8 +35,7 @@ def missing_rows(report: Report, *, correct: bool) -> list[tuple[str, Fault]]:
         for file in report.files
         if file.primary
         for fault in file.faults
-        if fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
-        if not (correct and fault.offset in file.healed)
+        if fault.is_gap and not (correct and fault.offset in file.healed)
     ]
 
 

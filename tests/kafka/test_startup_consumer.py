@@ -139,8 +139,8 @@ def test_aborted_transactions_of_later_segments() -> None:
     started = opened(partition_directory({**files, **METADATA}))
     assert started.after.read(segment_name(5, ".txnindex"))
     (first, second) = started.parts("read_committed")
-    assert first.hints["aborted"] == ((1, 0, 0),)
-    assert second.hints["aborted"] == ()
+    assert first.hints["skipped"] == (0,)
+    assert second.hints["skipped"] == ()
     assert started.verdict.serves["last"] == 7
 
 
@@ -406,3 +406,22 @@ def test_records_at_offsets_above_those_after_them_are_served(tmp_path: Path) ->
     (path / segment_name(0, ".txnindex")).write_bytes(TXNINDEX_ENTRY.pack(txn))
     offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
     assert offsets.to_pylist() == [9, 3]
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_copy_of_a_batch_after_the_end_of_its_aborted_transaction_is_served(tmp_path: Path) -> None:
+    """Its transaction is no longer aborted there. The batch of another one between the two moves the consumer back."""
+    path = tmp_path / "orders-0"
+    path.mkdir()
+    (path / METADATA_FILE).write_bytes(METADATA[METADATA_FILE])
+    log = data_batch(5, 1) + end_marker(6, 1, ABORT) + data_batch(1, 2) + data_batch(5, 1) + batch(8)
+    (path / LOG).write_bytes(log)
+    (path / segment_name(0, ".index")).touch()
+    (path / segment_name(0, ".timeindex")).touch()
+    txns = [
+        {"producer_id": producer, "first_offset": first, "last_offset": 6, "last_stable_offset": 7}
+        for producer, first in ((1, 5), (2, 1))
+    ]
+    (path / segment_name(0, ".txnindex")).write_bytes(b"".join(map(TXNINDEX_ENTRY.pack, txns)))
+    offsets = lw.read(path, mode="AS_SYSTEM", clean=True, view="read_committed", columns="offset")["offset"]
+    assert offsets.to_pylist() == [5, 8]

@@ -131,17 +131,19 @@ class PartitionChecker:
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
 
-    def _stray(self, segment: _Segment, window: Window, start: int, stop: int) -> None:
-        """Note the batch that fills a hole, if there is one: only its place is wrong."""
+    def _stray(self, segment: _Segment, window: Window | None, start: int, stop: int) -> bool:
+        """Note the batches that fill a hole: only their place is wrong. Return whether there are any."""
         segment.holes += 1
         if segment.holes > _HOLES or stop - start > _READ:
-            return
-        if start >= window.offset:
+            return False
+        if window is not None and start >= window.offset:
             data = window.data[start - window.offset : stop - window.offset]
         else:
             stored = _content(self._listing, segment.file.name, start, stop - start)
             data = np.frombuffer(stored or b"", np.uint8)
-        segment.strays += _complete_batch(data)
+        batches = _complete_batches(data)
+        segment.strays += batches
+        return bool(batches)
 
     def begin(self, file: PlannedFile) -> None:
         """Begin the next segment, which the one before may overlap."""
@@ -207,7 +209,8 @@ class PartitionChecker:
         if not torn:
             self._producers.reach(segment.last + 1)
         known = self._producers.known
-        short = not (active and self._live) and self._cut_short(segment, active, torn)
+        torn_batch = torn and not self._stray(segment, None, segment.end, file.size)
+        short = not (active and self._live) and self._cut_short(segment, active, torn_batch)
         self._torn = short or torn
         if self._torn:
             self._producers.lose()
@@ -382,13 +385,19 @@ class _Segment:
         """First and last offset of complete batches that the scan took for damage."""
 
 
-def _complete_batch(data: Bytes) -> Iterator[tuple[int, int]]:
-    """Return the offsets of the batch that these bytes are, if they are one: only its place is wrong."""
-    if len(data) < HEAD_SIZE:
-        return
-    head = data[:HEAD_SIZE].view(HEAD)[0]
-    if head["batch_length"] == len(data) - LENGTH_END and head["crc"] == crc32c(data, CRC_START, len(data)):
-        yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
+def _complete_batches(data: Bytes) -> list[tuple[int, int]]:
+    """Return the offsets of the batches that these bytes are: only their place is wrong. Other bytes are none."""
+    out, at = [], 0
+    while at < len(data):
+        if len(data) - at < HEAD_SIZE:
+            return []
+        head = data[at : at + HEAD_SIZE].view(HEAD)[0]
+        end = at + LENGTH_END + int(head["batch_length"])
+        if not at + HEAD_SIZE <= end <= len(data) or head["crc"] != crc32c(data, at + CRC_START, end):
+            return []
+        out.append((int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])))
+        at = end
+    return out
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:

@@ -142,7 +142,7 @@ class _Reorderer:
             if run.patch or run.first < 0 or not self._is_reached(run):
                 continue
             batches = replace(run, base=run.first).parts(*range(1, len(run.heads)))
-            unused = [self._is_unused(batch) for batch in batches]
+            unused = [self._is_unused(batch.first, batch.last) for batch in batches]
             missing = [batch for batch, new in zip(batches, unused, strict=True) if new]
             rest = [batch for batch, new in zip(batches, unused, strict=True) if not new]
             if not missing or not all(map(self._is_kept, rest)):
@@ -213,7 +213,7 @@ class _Reorderer:
         else:
             parts = moved.parts(*range(1, len(moved.heads)))
             rest = [batch for batch in parts if not self._is_duplicate(batch)]
-            if all(map(self._is_unused, rest)):
+            if all(self._is_unused(batch.first, batch.last) for batch in rest):
                 rest = [batch for batch in rest if self._insert(batch)]
             else:
                 # The log has other batches at some of these offsets: they are of another partition, or of a former leader.
@@ -235,12 +235,12 @@ class _Reorderer:
         kept = [run.within(batch.first, batch.last) for run in self.runs[at : at + 1]]
         return any(run[0].heads[0] == batch.heads[0] for run in kept if run)
 
-    def _is_unused(self, batch: Run) -> bool:
-        """Return whether no batch that is kept has an offset of this one."""
-        at = bisect_right(self.runs, batch.last, key=lambda run: run.first)
+    def _is_unused(self, first: int, last: int) -> bool:
+        """Return whether no batch that is kept has one of these offsets."""
+        at = bisect_right(self.runs, last, key=lambda run: run.first)
         for run in self.runs[max(0, at - 1) : at]:
-            i = bisect_left(run.heads["last_offset"], batch.first)
-            if i < len(run.heads) and run.heads["base_offset"][i] <= batch.last:
+            i = bisect_left(run.heads["last_offset"], first)
+            if i < len(run.heads) and run.heads["base_offset"][i] <= last:
                 return False
         return True
 
@@ -286,16 +286,32 @@ class _Reorderer:
         return False
 
     def _fills_a_loss(self, number: int, batch: Run) -> bool:
-        """Put a batch where damage has lost its offsets, unless it has the offset that is due at its place but for one bit."""
+        """Put a batch where damage has lost its offsets, or the file of its segment has something else at its place. But if no other batch
+        has the offset that is due at its own place, and one bit makes the difference, the bit is flipped."""
         low, _ = self._room(number, batch)
-        shift = _shift(batch)
-        due = None if low is None else (batch.first + shift ^ low + shift) & _UNSIGNED
         base = max((base for base in self._names if base <= batch.first), default=None)
-        if base is None or (due is not None and due.bit_count() <= 1):
+        if base is None:
             return False
-        return any(low <= batch.first <= batch.last <= high for low, high in self._lost) and self._insert(
-            replace(batch, base=base)
+        if low is not None:
+            shift = _shift(batch)
+            bits = (batch.first + shift ^ low + shift) & _UNSIGNED
+            if bits.bit_count() <= 1 and self._is_unused(low, low + batch.last - batch.first):
+                return False
+        lost = any(low <= batch.first <= batch.last <= high for low, high in self._lost)
+        return (lost or self._has_room(base, batch)) and self._insert(replace(batch, base=base))
+
+    def _has_room(self, base: int, batch: Run) -> bool:
+        """Return whether the file of another segment, by its name, has something else between the batches that this one belongs between."""
+        name = segment_name(base, ".log")
+        at = bisect_left(self.runs, batch.first, key=lambda run: run.first)
+        left, right = (
+            next((run for run in runs if run.file == name and run.first >= base), None)
+            for runs in (self.runs[max(0, at - 1) : at], self.runs[at : at + 1])
         )
+        if batch.file == name or (left is None and right is None):
+            return False
+        size = next(segment.file.size for segment in self.surveys if segment.base == base)
+        return (0 if left is None else left.stop) < (size if right is None else right.begin)
 
     @cached_property
     def _lost(self) -> list[tuple[int, int]]:

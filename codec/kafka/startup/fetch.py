@@ -30,7 +30,6 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.markers import ABORT, failure, markers, unusual
 from logwright.codec.kafka.formats.log.scan import HEAD_UP_TO_MAGIC, LEGACY_MIN
-from logwright.codec.kafka.formats.log.tables import Aborted
 from logwright.codec.kafka.startup.entries import Entries, entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded
@@ -56,7 +55,8 @@ class Stretch:
     stop: int
     first_offset: int
     next_offset: int
-    aborted: tuple[tuple[int, int, int], ...] = ()
+    skipped: tuple[int, ...] = ()
+    """The positions of the batches of aborted transactions."""
     partial: bool = False
     """The consumer also gets the first records of the batch at `stop`, up to `next_offset`."""
 
@@ -297,7 +297,7 @@ class Consumer:
                     max(upto, start),
                     position,
                     covered,
-                    aborted.ranges(),
+                    tuple(aborted.skipped),
                     partial,
                 )
             )
@@ -349,7 +349,7 @@ class Consumer:
                 start=before.start,
                 first_offset=before.first_offset,
                 next_offset=max(before.next_offset, new.next_offset),
-                aborted=before.aborted + new.aborted,
+                skipped=before.skipped + new.skipped,
             )
         stretches.append(new)
 
@@ -387,8 +387,7 @@ class Consumer:
         bad = self._bad_control(chunk.pick(slice(upto)), skip[:upto])
         upto = upto if bad is None else bad[0]
         picked = chunk.pick(slice(upto))
-        aborted_batches = picked.header[skip[:upto]][["producer_id", "base_offset"]].tolist()
-        context.aborted = Aborted((producer, base, base) for producer, base in aborted_batches)
+        context.skipped = tuple(picked.position[skip[:upto]].tolist())
         if len(picked):
             for decoded in log.CODEC.decode(picked.window, picked.frames(), "rows", ("offset",), context):
                 offsets = decoded.batch.column(0).to_numpy()
@@ -445,7 +444,8 @@ class _Aborted:
 
     def __init__(self, transactions: list[tuple[int, int]]) -> None:
         self._waiting, self._active = transactions, set[int]()
-        self._skipped: list[tuple[int, int, int]] = []
+        self.skipped: list[int] = []
+        """The positions of the batches that are skipped."""
 
     def take(self, chunk: Entries) -> tuple[Bools, int | None]:
         """Return which batches are skipped, and the first control batch whose key cannot be parsed."""
@@ -469,12 +469,8 @@ class _Aborted:
                     continue
             if flags[at] & TRANSACTIONAL and producer in self._active:
                 skip[at] = True
-                base = int(chunk.header["base_offset"][at])
-                self._skipped.append((producer, base, base))
+                self.skipped.append(int(chunk.position[at]))
         return skip, None
-
-    def ranges(self) -> tuple[tuple[int, int, int], ...]:
-        return tuple(self._skipped)
 
 
 def _key_type(chunk: Entries, at: int) -> int | None:

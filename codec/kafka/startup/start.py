@@ -149,7 +149,7 @@ def _consumed_part(stretch: Stretch, table: str) -> Part:
         "stored": True,
         "start_offset": stretch.first_offset,
         "end_offset": stretch.next_offset,
-        "aborted": stretch.aborted,
+        "skipped": stretch.skipped,
     }
     bounds = {"offset": (stretch.first_offset, stretch.next_offset - 1)}
     stop = stretch.stop + stretch.partial

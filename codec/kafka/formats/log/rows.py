@@ -63,7 +63,7 @@ def decode(
         for i in range(len(frames)):
             yield from _take(window, frames.pick(slice(i, i + 1)), table, columns, context)
         return
-    served = _served_mask(frames.header, context)
+    served = _served_mask(window, frames, context)
     if served is not None:
         frames = frames.pick(served)
     schema = table.schema(columns)
@@ -83,7 +83,7 @@ def _take(
     `CompletedFetch.nextFetchedRecord`."""
     base, last, attributes = batch.header[["base_offset", "last_offset", "attributes"]][0].item()
     end = window.offset + int(batch.end[0])
-    if context.aborted and context.aborted.mask(batch.header)[0]:
+    if window.offset + int(batch.start[0]) in context.skipped:
         context.served, context.served_end = last, end
     elif attributes & CONTROL and not context.control:
         context.served, context.served_end = max(context.served, base), end
@@ -91,8 +91,9 @@ def _take(
         yield from decode(window, batch, table, columns, context)
 
 
-def _served_mask(head: npt.NDArray[Any], context: LogContext) -> Bools | None:
-    """Return which batches have rows to serve, by their headers; None for all."""
+def _served_mask(window: Window, frames: Frames, context: LogContext) -> Bools | None:
+    """Return which batches have rows to serve, by their headers and positions; None for all."""
+    head = frames.header
     mask: Bools | None = None
     if context.start_offset is not None or context.end_offset is not None:
         base = head["base_offset"].astype(np.int64)
@@ -106,6 +107,9 @@ def _served_mask(head: npt.NDArray[Any], context: LogContext) -> Bools | None:
         mask = data if mask is None else mask & data
     if context.aborted:
         served = ~context.aborted.mask(head)
+        mask = served if mask is None else mask & served
+    if context.skipped:
+        served = np.isin(frames.start + window.offset, context.skipped, invert=True)
         mask = served if mask is None else mask & served
     return None if mask is None or mask.all() else mask
 

@@ -246,6 +246,8 @@ class LogContext:
     """Whether records of control batches are served."""
     aborted: Aborted = field(default_factory=Aborted)
     """Transactions whose records are not served."""
+    skipped: tuple[int, ...] = ()
+    """Positions of batches whose records are not served, also with `stored`, where another copy of a batch may be."""
     snapshot: bool = False
     """It is a snapshot of the cluster's metadata, which a node reads to its end when it starts, and never truncates."""
     last: bool = False
