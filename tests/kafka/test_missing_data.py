@@ -358,6 +358,30 @@ def test_checkpoint_beyond_the_log_end_proves_a_loss(partition: Path, name: str)
     )
 
 
+@pytest.mark.parametrize(
+    ("replication", "recovery", "proved"),
+    [(518, 118, 0), (119, 118, 0), (118, 518, 0), (119, 119, 119), (119, 60, 119), (314, 118, 314)],
+)
+def test_flipped_digit_of_a_checkpoint_proves_no_loss(
+    tmp_path: Path, replication: int, recovery: int, proved: int
+) -> None:
+    """If one bit of the number makes the end of the log, which another file has."""
+    partition = tmp_path / "orders-0"
+    lw.write([{"value": b"x"}] * 118, partition, "kafka.partition")
+    (partition / segment_name(118, ".snapshot")).unlink(missing_ok=True)
+    checkpoint(partition, "replication", replication, "orders")
+    checkpoint(partition, "recovery-point", recovery, "orders")
+    report = lw.verify(partition)
+    assert lost(report) == ([(118, proved - 1)] if proved else [])
+    doubts = [
+        fault.severity for _, fault in report.faults if "a bit of that number is flipped" in fault.detail
+    ]
+    assert doubts == ([] if proved else [WARNING])
+    if not proved:
+        with pytest.warns(lw.DamageWarning):
+            assert lw.read(partition, columns="offset").num_rows == 118
+
+
 @pytest.mark.parametrize("name", ["replication", "recovery-point"])
 def test_checkpoint_below_the_log_end_is_legal(partition: Path, name: str) -> None:
     """Checkpoints are written every few seconds, and when the broker stops."""
@@ -415,6 +439,38 @@ def test_rows_before_the_end_are_read_without_an_error(partition: Path) -> None:
     checkpoint(partition, "replication", 120)
     assert lw.read(partition, columns="offset", filter="offset < 50").num_rows == 50
     assert lw.read(partition, columns="offset", limit=97).num_rows == 97
+
+
+def test_records_after_a_corrected_last_batch_are_lost(partition: Path, tmp_path: Path) -> None:
+    """The range of the damaged batch reaches to the proved end of the log. The corrected batch ends before that."""
+    checkpoint(partition, "replication", 120)
+    log = partition / segment_name(86, ".log")
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    report = lw.verify(partition)
+    assert any(file.healed for file in report.files)
+    assert (97, 119) in lost(report)
+    repaired = lw.repair(partition, partition.parent / "repaired" / partition.name)
+    assert repaired.incomplete
+    assert lw.read(partition.parent / "repaired" / partition.name, columns="offset").num_rows == 97
+
+
+def test_records_after_a_misplaced_last_batch_are_lost(partition: Path) -> None:
+    """The batch is complete: it is not what is missing."""
+    checkpoint(partition, "replication", 120)
+    log = partition / segment_name(86, ".log")
+    log.write_bytes(2 * log.read_bytes())
+    assert (97, 119) in [
+        (fault.lost.get("first_offset"), fault.lost.get("last_offset"))
+        for fault in errors(lw.verify(partition))
+    ]
+    scan = lw.scan(partition, columns="offset", mode="DROPMALFORMED")
+    assert scan.to_table().num_rows == 97
+    assert any("reached offset 119" in fault.detail for _, fault in scan.report.faults)
+    (partition.parent / "repaired").mkdir()
+    shutil.copy(partition.parent / "replication-offset-checkpoint", partition.parent / "repaired")
+    assert lw.repair(partition, partition.parent / "repaired" / partition.name).incomplete
 
 
 # A log that ends within a batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES
-from kafka_repairs import ID, OPTIONS, check_broker_accepts, read_partition, repair
+from kafka_repairs import ID, OPTIONS, check_broker_accepts, partition_directory, read_partition, repair
 
 import logwright as lw
 from logwright.codec.kafka.formats import partition_metadata
+from logwright.codec.kafka.formats.log.layout import LENGTH_END
 from logwright.codec.kafka.names import METADATA_FILE, segment_name
 
 Files = dict[str, bytes]
@@ -49,6 +51,15 @@ def joined(base: int, to: int) -> Callable[[Files], None]:
 def reversed_names(files: Files) -> None:
     names = sorted(name for name in files if name.endswith(".log"))
     files.update(zip(names, [files[name] for name in reversed(names)], strict=True))
+
+
+def batches_of(data: bytes) -> list[bytes]:
+    out, at = [], 0
+    while at < len(data):
+        size = LENGTH_END + int.from_bytes(data[at + 8 : at + LENGTH_END], "big")
+        out.append(data[at : at + size])
+        at += size
+    return out
 
 
 def values(directory: Any, tmp_path: Path) -> dict[int, bytes]:
@@ -111,6 +122,24 @@ def test_file_under_a_wrong_name_is_renamed() -> None:
     assert (
         f"{log(30 + (1 << 31))} is renamed to {log(30)}: its batches are those of that segment." in plan.notes
     )
+
+
+def test_single_batches_exchanged_between_segments_are_moved_back(tmp_path: Path) -> None:
+    """The file of the segment that has the offsets of a batch has something else at its place, or ends before it."""
+    before = read_partition(CASES["dmg_base"].partition)
+    names = sorted(name for name in before.files if name.endswith(".log"))
+    batches = {name: batches_of(before.files[name]) for name in names}
+    expected = values(before, tmp_path)
+    rng = random.Random(5)
+    for _ in range(40):
+        first, second = rng.sample([name for name in names if batches[name]], 2)
+        i, j = rng.randrange(len(batches[first])), rng.randrange(len(batches[second]))
+        parts = {name: list(batches[name]) for name in (first, second)}
+        parts[first][i], parts[second][j] = parts[second][j], parts[first][i]
+        files = {**before.files, **{name: b"".join(part) for name, part in parts.items()}}
+        repaired, plan = repair(partition_directory(files, before.name), **OPTIONS)
+        assert values(repaired, tmp_path) == expected, (first, i, second, j)
+        assert not [cut for cut in plan.cut if cut.rows_lost], (first, i, second, j)
 
 
 def test_batches_that_are_there_twice_are_not_moved_again() -> None:

@@ -243,17 +243,16 @@ class PartitionChecker:
         """Return whether other files prove that the segment was longer. It ends with a complete batch, or is `torn` within one."""
         if segment.first is not None and segment.last < segment.file.hints["base_offset"]:
             return False  # the name is wrong, and what the indexes prove counts from it
-        end, once, name = segment.last + 1, *self._known_end(segment, active)
+        end, known = segment.last + 1, self._known_end(segment, active)
         for base, last in sorted(segment.strays):
             end = last + 1 if base == end else end  # it is there, but misplaced
         self._end = max(self._end or 0, end)
         if active and (trailing := [base for base in self._evidence.segments.orphans if base >= end]):
             # The fault of the torn batch reports what is lost with it.
-            known = Witness(once, name)
             self._faults.append(self._evidence.last_gone(min(trailing) if torn else end, trailing, known))
             return True
         # A torn end that no crash leaves is reported as damage already.
-        if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
+        if known.end <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
             return False
         lost: dict[str, Any] = {}
         if not torn or (segment.file.hints.get("known_end") or 0) <= end:
@@ -261,14 +260,14 @@ class PartitionChecker:
             lost = {
                 **self._evidence.partition,
                 "first_offset": max(end, self._start or 0),
-                "last_offset": once - 1,
+                "last_offset": known.end - 1,
             }
-        fault = ends_early(end, Witness(once, name), active, segment.file.size, lost)
+        fault = ends_early(end, known, active, segment.file.size, lost)
         self._faults.append((segment.file.name, fault))
-        return True
+        return fault.severity is Severity.ERROR
 
-    def _known_end(self, segment: _Segment, active: bool) -> tuple[int, str]:
-        """Return the highest offset that another file proves for the end of the segment, and the name of that file."""
+    def _known_end(self, segment: _Segment, active: bool) -> Witness:
+        """Return the highest offset that another file proves for the end of the segment."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
         known = [Witness(0, ""), self._evidence.reached(base, after), segment.transactions.reached()]
         if active:

@@ -71,6 +71,16 @@ class Witness(NamedTuple):
     end: int
     """The offset after the last record."""
     name: str
+    confirmed: int = 0
+    """The highest lower bound by the other files."""
+
+    def is_flipped(self, end: int) -> bool:
+        """Return whether this is a number in a checkpoint, in which one flipped bit makes the end of the log, and another file has that."""
+        if not self.name.startswith("../") or self.confirmed != end:
+            return False
+        known, stored = f"{end}".encode(), f"{self.end}".encode()
+        bits = int.from_bytes(known) ^ int.from_bytes(stored)
+        return len(known) == len(stored) and bits.bit_count() == 1
 
 
 def partition_of(listing: Listing) -> Mapping[str, Any]:
@@ -168,14 +178,22 @@ class Segments:
 
 def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
     """Return the witness of the highest offset. Among equal ones, prefer a checkpoint, since a repair does not change it."""
-    order = [witness for witness in witnesses if witness is not None]
-    return max(order, key=lambda witness: (witness.end, witness.name.startswith("../")), default=None)
+    known = sorted(
+        (witness for witness in witnesses if witness is not None),
+        key=lambda witness: (witness.end, witness.name.startswith("../")),
+    )
+    if not known:
+        return None
+    return known[-1]._replace(confirmed=max([known[-1].confirmed, *(witness.end for witness in known[:-1])]))
 
 
 def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[str, Any]) -> Fault:
     """Return the fault of a segment of `size` bytes that ends at offset `end`, although another file proves that it was longer."""
     subject = "log" if active else "segment"
     ends = f"ends with offset {end - 1}" if end and (size or active) else "is empty"
+    if known.is_flipped(end):
+        text = f"the {subject} {ends}, as other files have it, but {known.name} has {known.end}: a bit of that number is flipped"
+        return Fault(_LOG, size, 0, Kind.LINK, text, Severity.WARNING)
     text = f"the {subject} {ends}, but {known.name} proves that it reached offset {known.end - 1}"
     # A failure of the machine loses unflushed records like this. The broker starts, and its replicas may have them.
     system = "the broker continues with the next segment"
@@ -357,11 +375,10 @@ class Evidence:
             return hints
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
         orphans = [Witness(offset, self._left_of(offset)) for offset in trailing]
-        known = known_end([*self.snapshot, *orphans, *self.checkpointed])
-        reached = self.reached(base, None)
-        if reached is not None and (known is None or reached.end > known.end):
-            known = reached
-        return {} if known is None else {"known_end": known.end, "known_by": known.name}
+        known = known_end([*self.snapshot, *orphans, *self.checkpointed, self.reached(base, None)])
+        if known is None:
+            return {}
+        return {"known_end": known.end, "known_by": known.name, "confirmed_end": known.confirmed}
 
     def _left_of(self, orphan: int) -> str:
         """Return the name of a file of a segment whose log is missing."""

@@ -328,7 +328,7 @@ class KafkaLog(Codec):
                 return None  # the name is wrong, and what the indexes prove counts from it
         known = None
         if context.known_by and context.known_end is not None and context.known_end > end:
-            known = evidence.Witness(context.known_end, context.known_by)
+            known = evidence.Witness(context.known_end, context.known_by, context.confirmed_end)
         elif after is not None and not torn and not context.holes:
             # As in a check of the directory: a segment began at the snapshot, and is missing.
             taken = next((offset for offset in context.snapshots if offset >= end), None)

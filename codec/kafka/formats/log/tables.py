@@ -257,6 +257,8 @@ class LogContext:
     """The log end offset that another file proves."""
     known_by: str = ""
     """The name of that file."""
+    confirmed_end: int = 0
+    """The highest log end offset that the other files prove."""
     snapshots: tuple[int, ...] = ()
     """Offsets of producer snapshots between the base offset and `next_base`. If the file ends before one of them, a segment is
     missing."""
