@@ -338,7 +338,9 @@ def _corrected_gaps(
     gaps = [(name, fault) for name, fault in checked if fault.rows_lost and not fault.length]
     corrected = corrected_directory(target.directory, report)
     at_end = any(
-        fault.offset in file.healed and fault.lost and fault.offset + fault.length >= target.sizes.get(file.path, 0)
+        fault.offset in file.healed
+        and fault.lost
+        and fault.offset + fault.length >= target.sizes.get(file.path, 0)
         for file in report.files
         for fault in file.faults
     )

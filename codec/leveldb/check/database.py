@@ -53,6 +53,7 @@ class DatabaseChecker:
         self._manifest = descriptor.manifest or ""
         self._comparator = comparator_of(plan.facts.get("comparator", BYTEWISE))
         self._limit = MAX_DECOMPRESSED.default
+        self._renamed: Mapping[str, int] = plan.facts.get("renamed", {})
         self._faults: list[tuple[str, Fault]] = []
         self._file: PlannedFile | None = None
         self._at: tuple[PlannedFile, TableCheck] | None = None
@@ -75,7 +76,7 @@ class DatabaseChecker:
         self._close()
         self._file = self._empty[file.name] = file
         if file.codec == table.CODEC.name:
-            self._unread[number_in(file.name)] = file
+            self._unread[self._number(file)] = file
 
     def add(self, window: Window, frames: Frames) -> None:
         file = self._file
@@ -87,16 +88,19 @@ class DatabaseChecker:
         if file.codec != table.CODEC.name:
             return
         if bool((frames.header["kind"] == DATA).any()):
-            self._unread.pop(number_in(file.name), None)
+            self._unread.pop(self._number(file), None)
         if self._deep:
             if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
                 self._at = file, TableCheck(read, self._limit, self._comparator, self._range_of(file))
             self._at[1].add(window, frames)
 
+    def _number(self, file: PlannedFile) -> int:
+        return self._renamed.get(file.name, number_in(file.name))
+
     def _range_of(self, file: PlannedFile) -> tuple[bytes, bytes] | None:
         live = {} if self._version is None else self._version.files
-        _, known = live.get(number_in(file.name), (0, None))
+        _, known = live.get(self._number(file), (0, None))
         return None if known is None else (known.smallest, known.largest)
 
     def _close(self) -> None:
@@ -104,7 +108,7 @@ class DatabaseChecker:
             return
         (file, check), self._at = self._at, None
         self._faults += [(file.name, fault) for fault in check.faults]
-        self._tables[number_in(file.name)] = file.name, check
+        self._tables[self._number(file)] = file.name, check
         check.release()
 
     # Logs
@@ -196,7 +200,7 @@ class DatabaseChecker:
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report missing tables, and those of which no entry is readable."""
-        there = {named.number for _, named in named_files(self._listing)}
+        there = {*(named.number for _, named in named_files(self._listing)), *self._renamed.values()}
         unread = [number for number in live if number in there and self._is_lost(number)]
         gone = sorted({*set(live) - there, *unread})
         entries = None

@@ -365,9 +365,9 @@ class DatabaseRepair(RepairPlan, Repairer):
                 elif log.file == log_name(number_in(log.file)):
                     why = "LevelDB reads logs in the order of their numbers, from the first one in the manifest on"
                 self.notes.append(f"{log.file} is renamed to {log_name(log.number)}: {why}.")
-        for file, right in surveyed.renamed:
+        for file, number in surveyed.renamed.items():
             self.notes.append(
-                f"{file} is {right}, which the manifest names: it has the same size and the same keys."
+                f"{file} is {table_name(number)}, which the manifest names: it has the same size and the same keys."
             )
         for table in surveyed.tables:
             if table.unsupported:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.engine.repair import Removed
@@ -16,6 +16,7 @@ from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.repair.tables import Tables
 from logwright.codec.leveldb.store.contents import by_contents, has_footer
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.store.missing import renamed_tables
 from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
@@ -48,8 +49,8 @@ class Survey:
     """Tables, logs and manifests under each other's names, and what they are."""
     newer: Collection[str] = ()
     """Tables and logs that are newer than the manifest."""
-    renamed: list[tuple[str, str]] = field(default_factory=list)
-    """Files that are tables in use under other names, and their right names."""
+    renamed: Mapping[str, int] = field(default_factory=dict)
+    """Files that are tables in use under other names, and their right numbers."""
     highest: int = 0
     """The largest file number."""
 
@@ -100,10 +101,12 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
         if entry.name in misnamed and parse(entry.name) is None and entry.name not in surveyed.newer:
             del misnamed[entry.name]
     live = state.version.files
-    files = {number: [entry] for number, entry in _renamed(surveyed, named)}
-    renamed = {entry.name for (entry,) in files.values()}
+    # With a damaged manifest every table is read, under any number.
+    if state.sound:
+        surveyed.renamed = renamed_tables(listing, state.version, comparator_of(comparator))
+    files = {surveyed.renamed[entry.name]: [entry] for entry, _ in named if entry.name in surveyed.renamed}
     for entry, name in named:
-        if entry.name not in renamed:
+        if entry.name not in surveyed.renamed:
             _sort(surveyed, entry, name, files, options)
     # Tables that an unfinished compaction wrote have entries of others; a manifest that names missing tables may have lost its last edits.
     following = state.version.next_file_number or 0
@@ -113,37 +116,6 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
         _table(surveyed, number, files.get(number, []), live.get(number), adopt or later)
     reader.settle(surveyed.tables)
     return surveyed
-
-
-def _renamed(result: Survey, named: Sequence[tuple[Entry, FileName | None]]) -> Iterator[tuple[int, Entry]]:
-    """Yield the tables that the manifest names and that exist under another name only: a file of the same size, with the same first and
-    last internal key. Sequence numbers make those keys unique. With a damaged manifest every table is read, under any number."""
-    live = result.state.version.files if result.state.sound else {}
-    right = {
-        entry.name: name.number
-        for entry, name in named
-        if name is not None and name.type is FileType.TABLE and _has_size(live.get(name.number), entry)
-    }
-    missing = {number: known for number, (_, known) in live.items() if number not in right.values()}
-    for entry, _ in named:
-        if entry.name in right:
-            continue
-        for number, known in missing.items():
-            if entry.size == known.size and _is_table(result, entry, known):
-                result.renamed.append((entry.name, table_name(number)))
-                del missing[number]
-                yield number, entry
-                break
-
-
-def _has_size(known: tuple[int, FileMetaData] | None, entry: Entry) -> bool:
-    return known is not None and entry.size == known[1].size
-
-
-def _is_table(result: Survey, entry: Entry, known: FileMetaData) -> bool:
-    """Return whether a file begins and ends with the internal keys of a table."""
-    check = result.reader.survey(entry.name, known.number, entry.size, None, None).check
-    return (check.smallest, check.largest) == (known.smallest, known.largest)
 
 
 def _ends_at(listing: Listing, name: str, size: int) -> bool:
@@ -197,10 +169,13 @@ def _table(
     """Survey a table, which may have several files or none."""
     state = result.state
     names = (table_name(number), old_table_name(number))
-    renamed = {name for name, _ in result.renamed}
     ranked = sorted(
         files,
-        key=lambda candidate: (candidate.name not in renamed, candidate.name not in names, candidate.name),
+        key=lambda candidate: (
+            candidate.name not in result.renamed,
+            candidate.name not in names,
+            candidate.name,
+        ),
     )
     for entry in ranked[1:]:
         result.left.append((entry.name, f"{ranked[0].name} has the same number"))

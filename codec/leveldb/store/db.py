@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.frames.walk import Hole, walk_listed
 from logwright.codec.layout import Layout
 from logwright.codec.leveldb.check.database import ADVICE
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
+from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.keys import TRAILER_SIZE
 from logwright.codec.leveldb.names import (
     CURRENT,
@@ -33,6 +36,7 @@ from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.store.contents import KINDS, by_contents, has_footer
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.store.missing import renamed_tables
 from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.relatives import refuse
 from logwright.codec.leveldb.store.resume import resume
@@ -203,6 +207,11 @@ class _Planner:
         tables = [(file.entry.name, file.entry.size) for file in self.files if file.type is FileType.TABLE]
         self.comparator = self.named or guess(listing, tables)
         self.order = comparator_of(self.comparator)
+        self.renamed: Mapping[str, int] = {}
+        """Tables in use under other names, with their right numbers."""
+        if self.sound:
+            with suppress(LogwrightError):
+                self.renamed = renamed_tables(listing, self.version, self.order)
         if requested is not None and requested != self.comparator:
             text = f"Invalid argument: {self.comparator} does not match existing comparator : {requested}"
             self._fault("", text, Kind.LINK, system="LevelDB refuses to open")
@@ -279,10 +288,11 @@ class _Planner:
             return (2, 0, b"", 0, name)
         if name == self.descriptor.manifest:
             return (2, 1, b"", 0, name)
-        if file.type is FileType.TABLE:
-            level, meta = self.live.get(file.number, (7, None))
+        if file.type is FileType.TABLE or name in self.renamed:
+            number = self.renamed.get(name, file.number)
+            level, meta = self.live.get(number, (7, None))
             key = b"" if level in (0, 7) or meta is None else self.order.user(meta.smallest[:-TRAILER_SIZE])
-            return (0, level, key, -file.number, name)
+            return (0, level, key, -number, name)
         if file.type is FileType.LOG:
             return (1, 0, b"", file.number, name)
         return (3, 0, b"", file.number, name)
@@ -291,6 +301,8 @@ class _Planner:
         name, size = file.entry.name, file.entry.size
         if name == self.descriptor.manifest:
             return PlannedFile(name, size, Role.DERIVED, MANIFEST, note="the manifest in use")
+        if name in self.renamed:
+            return self._renamed(file)
         if name in self.newer:
             return self._newer(file)
         if file.type is None:
@@ -336,9 +348,9 @@ class _Planner:
             )
         note = ""
         if self.sound and file.number not in self.live:
-            if not self.gone or file.number < (self.version.next_file_number or 0):
+            if file.number < (self.version.next_file_number or 0) or not self._lacks_entries:
                 return self._leftover(file, "not named by the manifest")
-            note = "newer than the manifest, which names missing tables"
+            note = "newer than the manifest, which names missing or damaged tables"
         elif self.sound:
             known = self.live[file.number][1]
             if size != known.size:
@@ -349,6 +361,22 @@ class _Planner:
                     system = "LevelDB reads the table up to there"
                 self._fault(name, text, Kind.LENGTH, system=system)
         return PlannedFile(name, size, Role.PRIMARY, TABLE, self._hints(file), note)
+
+    @cached_property
+    def _lacks_entries(self) -> bool:
+        """Whether tables in use are missing or damaged. As in a repair, tables that an unfinished compaction wrote may have their entries."""
+        if not set(self.gone) <= set(self.renamed.values()):
+            return True
+        used = (
+            file
+            for file in self.files
+            if file.type is FileType.TABLE and file.opened and file.number in self.live
+        )
+        return any(
+            isinstance(step, Hole)
+            for file in used
+            for step in walk_listed(self.listing, file.entry.name, file.entry.size, table.CODEC)
+        )
 
     def _ends_at(self, name: str, size: int) -> bool:
         try:
@@ -369,6 +397,13 @@ class _Planner:
         if self.sound and number < first and number != before:
             return self._leftover(file, f"older than log {first}, the first one that is read")
         return PlannedFile(file.entry.name, file.entry.size, Role.PRIMARY, LOG)
+
+    def _renamed(self, file: _File) -> PlannedFile:
+        number = self.renamed[file.entry.name]
+        text = f"it is {table_name(number)}, which the manifest names: it has the same size and the same keys"
+        self._fault(file.entry.name, text, system="LevelDB looks for that name")
+        hints = self._hints(_File(file.entry, FileName(FileType.TABLE, number)))
+        return PlannedFile(file.entry.name, file.entry.size, Role.PRIMARY, TABLE, hints, text)
 
     def _newer(self, file: _File) -> PlannedFile:
         """Return a file that is newer than the manifest, which would have LevelDB delete it."""
@@ -409,6 +444,8 @@ class _Planner:
         tables = [file for file in primary if file.codec == TABLE]
         logs = [file for file in primary if file.codec == LOG]
         facts: dict[str, Any] = {"comparator": self.comparator, "manifest": self.descriptor.manifest}
+        if self.renamed:
+            facts["renamed"] = self.renamed
         if self.descriptor.error is not None:
             facts["error"] = self.descriptor.error
         facts |= {

@@ -6,9 +6,46 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logwright.codec import plural
+from logwright.codec.frames.walk import ListedFile, good_frames, walk_listed
 from logwright.codec.leveldb.check.table import TableCheck
+from logwright.codec.leveldb.comparators import Comparator
+from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import key_range, order, readable, user_key
-from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.leveldb.names import FileType, parse
+from logwright.codec.leveldb.store.version import FileMetaData, Version
+from logwright.codec.store.listing import Entry, Listing
+
+
+def renamed_tables(listing: Listing, version: Version, comparator: Comparator) -> dict[str, int]:
+    """Return the files, with the numbers of the tables that they are, of tables in use that exist under another name only: a file of the same
+    size, with the same first and last internal key. Sequence numbers make those keys unique."""
+    sizes = {number: known.size for number, (_, known) in version.files.items()}
+    right: dict[str, int] = {}
+    for entry in listing.entries():
+        named = parse(entry.name)
+        if named is not None and named.type is FileType.TABLE and entry.size == sizes.get(named.number):
+            right[entry.name] = named.number
+    missing = {number: known for number, (_, known) in version.files.items() if number not in right.values()}
+    renamed: dict[str, int] = {}
+    for entry in listing.entries() if missing else ():
+        if entry.name in right:
+            continue
+        for number, known in missing.items():
+            if entry.size == known.size and _has_ends(listing, entry, known, comparator):
+                renamed[entry.name] = number
+                del missing[number]
+                break
+    return renamed
+
+
+def _has_ends(listing: Listing, entry: Entry, known: FileMetaData, comparator: Comparator) -> bool:
+    """Return whether a file begins and ends with the internal keys of a table."""
+    read = ListedFile(listing, entry.name, entry.size)
+    check = TableCheck(read, MAX_DECOMPRESSED.default, comparator)
+    for window, frames in good_frames(walk_listed(listing, entry.name, entry.size, table.CODEC)):
+        check.add(window, frames)
+    return (check.smallest, check.largest) == (known.smallest, known.largest)
 
 
 def max_missing_entries(
