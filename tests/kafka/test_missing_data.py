@@ -441,6 +441,29 @@ def test_rows_before_the_end_are_read_without_an_error(partition: Path) -> None:
     assert lw.read(partition, columns="offset", limit=97).num_rows == 97
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_index_of_an_earlier_segment_proves_that_its_end_is_lost(tmp_path: Path, suffix: str) -> None:
+    """The segment ends with a complete batch. Verification and reads use the same evidence."""
+    partition = tmp_path / "orders-0"
+    rows = [{"value": b"x" * 90, "timestamp": 1_700_000_000_000 + i} for i in range(60)]
+    lw.write(rows, partition, "kafka.partition", segment_bytes=2000, batch_size=1, index_interval_bytes=1)
+    first, second = sorted(partition.glob("*.log"))[:2]
+    log = first.read_bytes()
+    end = int(second.stem)
+    first.write_bytes(log[: len(log) // end * (end - 4)])
+    for other in {".index", ".timeindex"} - {suffix}:
+        first.with_suffix(other).unlink()
+    ranges = lost(lw.verify(partition))
+    assert [low for low, _ in ranges] == [end - 4]
+    with pytest.raises(lw.DamageError, match="proves that it reached"):
+        lw.read(partition, columns="offset")
+    scan = lw.scan(partition, columns="offset", mode="DROPMALFORMED")
+    assert scan.to_table().num_rows == 56
+    assert [
+        (fault.lost["first_offset"], fault.lost["last_offset"]) for _, fault in scan.report.faults
+    ] == ranges
+
+
 def test_records_after_a_corrected_last_batch_are_lost(partition: Path, tmp_path: Path) -> None:
     """The range of the damaged batch reaches to the proved end of the log. The corrected batch ends before that."""
     checkpoint(partition, "replication", 120)

@@ -35,17 +35,29 @@ def _wrong_offsets(entries: Entries, base: int) -> Findings:
     )
 
 
-class LastOffsets:
-    """The last offsets of batches by the index of their segment, which is read when the first one is asked for.
+class SegmentIndexes:
+    """Facts from the indexes of a segment, which are read when the first one is asked for. The base offset makes two of these equal.
 
-    `read` returns the bytes of the index, or raises `LogwrightError`. A pickled copy knows no offsets.
+    `read` returns the bytes of the offset index, or raises `LogwrightError`. `reached` returns the
+    `evidence.Witness` of how far the segment reached. A pickled copy knows nothing.
     """
 
-    def __init__(self, base: int, read: Callable[[], bytes] | None) -> None:
-        self._base, self._read = base, read
+    def __init__(
+        self,
+        base: int,
+        read: Callable[[], bytes] | None = None,
+        reached: Callable[[], tuple[int, str, int] | None] = lambda: None,
+    ) -> None:
+        self._base, self._read, self.reached = base, read, reached
 
-    def __reduce__(self) -> tuple[type[LastOffsets], tuple[int, None]]:
-        return LastOffsets, (self._base, None)
+    def __reduce__(self) -> tuple[type[SegmentIndexes], tuple[int]]:
+        return SegmentIndexes, (self._base,)
+
+    def __eq__(self, other: object) -> bool:
+        return self._base == other._base if isinstance(other, SegmentIndexes) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._base)
 
     def at(self, position: int) -> int | None:
         """Return the last offset of the batch that starts at a byte of the log; None if the index does not have it."""

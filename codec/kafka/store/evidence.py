@@ -29,7 +29,7 @@ from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, Unreada
 from logwright.codec.fixed import Entries, FixedCodec
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.formats.indexes import INDEX, TIMEINDEX, LastOffsets
+from logwright.codec.kafka.formats.indexes import INDEX, TIMEINDEX, SegmentIndexes
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, MAGIC, least_size
 from logwright.codec.kafka.names import (
     CLEANER_FILE,
@@ -351,12 +351,12 @@ class Evidence:
         name = segment_name(base, ".log")
         return self.never_compacted(self.listing, name, self.sizes[name]) if name in self.sizes else False
 
-    def last_offsets(self, base: int) -> LastOffsets | None:
-        """Return the last offsets of batches in the index of a segment."""
+    def indexes(self, base: int, after: int | None) -> SegmentIndexes:
+        """Return the indexes of a segment. Those of the last one are evidence of its end with other files (`hints`)."""
         name = segment_name(base, ".index")
-        if not 0 < self.sizes.get(name, 0) <= LARGEST_INDEX:
-            return None
-        return LastOffsets(base, partial(self.listing.read, name))
+        known = 0 < self.sizes.get(name, 0) <= LARGEST_INDEX
+        read = partial(self.listing.read, name) if known else None
+        return SegmentIndexes(base, read, *([] if after is None else [partial(self.reached, base, after)]))
 
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
         """Return hints for the context of a log (`LogContext`): how far it reached."""

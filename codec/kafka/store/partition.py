@@ -325,7 +325,7 @@ class _Directory:
             hints = {
                 "base_offset": base, "next_base": after, "follows": base != self.bases[0], "last": after is None,
                 "clean": self._clean,
-                "last_offsets": known.last_offsets(base), "others": OtherLogs(base, self._files), **known.hints(base, name),
+                "indexes": known.indexes(base, after), "others": OtherLogs(base, self._files), **known.hints(base, name),
             }  # fmt: skip
             return PlannedFile(name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(leftover, ""))
         if leftover:

@@ -329,13 +329,15 @@ class KafkaLog(Codec):
         known = None
         if context.known_by and context.known_end is not None and context.known_end > end:
             known = evidence.Witness(context.known_end, context.known_by, context.confirmed_end)
-        elif after is not None and not torn and not context.holes:
+        elif after is not None and not torn:
             # As in a check of the directory: a segment began at the snapshot, and is missing.
             taken = next((offset for offset in context.snapshots if offset >= end), None)
-            if taken is not None:
+            if taken is not None and not context.holes:
                 lost = {**context.place(), "first_offset": end, "last_offset": after - 1}
                 return evidence.skips_segment(end, taken, after, size, lost)
-        if known is None:
+            reached = None if context.indexes is None else context.indexes.reached()
+            known = None if reached is None else evidence.Witness(*reached)
+        if known is None or known.end <= end:
             return None
         lost = {} if torn else {**context.place(), "first_offset": end, "last_offset": known.end - 1}
         return evidence.ends_early(end, known, after is None, size, lost)

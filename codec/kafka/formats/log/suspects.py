@@ -138,9 +138,9 @@ def _epochs_around(around: Around) -> tuple[int | None, int | None]:
 
 def _indexed(window: Window, frame: Frames, context: LogContext) -> int | None:
     """Return the last offset of the batch by the index; None if that has none."""
-    if context.last_offsets is None:
+    if context.indexes is None:
         return None
-    return context.last_offsets.at(window.offset + int(frame.start[0]))
+    return context.indexes.at(window.offset + int(frame.start[0]))
 
 
 def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.base import LossyColumn
-from logwright.codec.kafka.formats.indexes import LastOffsets
+from logwright.codec.kafka.formats.indexes import SegmentIndexes
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, MAX_OFFSET_DELTA, TRANSACTIONAL
@@ -262,8 +262,7 @@ class LogContext:
     snapshots: tuple[int, ...] = ()
     """Offsets of producer snapshots between the base offset and `next_base`. If the file ends before one of them, a segment is
     missing."""
-    last_offsets: LastOffsets | None = None
-    """The last offsets of batches, by the index of the segment."""
+    indexes: SegmentIndexes | None = None
     others: OtherLogs | None = None
     """The other logs of the partition."""
     live: bool = False
