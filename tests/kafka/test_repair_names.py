@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kafka_golden import CASES
+from kafka_log import batch
 from kafka_repairs import ID, OPTIONS, check_broker_accepts, partition_directory, read_partition, repair
 
 import logwright as lw
@@ -122,6 +123,18 @@ def test_file_under_a_wrong_name_is_renamed() -> None:
     assert (
         f"{log(30 + (1 << 31))} is renamed to {log(30)}: its batches are those of that segment." in plan.notes
     )
+
+
+@pytest.mark.parametrize("to", [4, 8, 32])
+def test_offset_is_not_corrected_to_a_name_that_other_batches_contradict(tmp_path: Path, to: int) -> None:
+    """The first batch is alone, before damage, and its offset differs from the name by one bit."""
+    batches = [batch(offset) for offset in range(6)]
+    broken = bytearray(batches[1])
+    broken[-1] ^= 3
+    data = batches[0] + bytes(broken) + b"".join(batches[2:])
+    repaired, plan = repair(partition_directory({log(to): data}), **OPTIONS)
+    assert sorted(values(repaired, tmp_path)) == [0, 2, 3, 4, 5]
+    assert not any("is changed from" in note for note in plan.notes)
 
 
 def test_single_batches_exchanged_between_segments_are_moved_back(tmp_path: Path) -> None:

@@ -390,7 +390,8 @@ class _Reorderer:
         """Return the first and the last offset between the neighbours of a batch in its file, None where it is unknown."""
         segment = self.surveys[number]
         left, right = self._stops.get((batch.file, batch.begin)), self._begins.get((batch.file, batch.stop))
-        low = left.last + 1 if left else segment.base if batch.begin == 0 else None
+        named = batch.begin == 0 and segment.base not in self.order.wrong_names
+        low = left.last + 1 if left else segment.base if named else None
         at_end, after = batch.stop >= segment.file.size, segment.file.hints.get("next_base")
         high = right.first - 1 if right else after - 1 if at_end and after is not None else None
         return low, high
@@ -431,7 +432,8 @@ class _Reorderer:
         credible = batch.first == end or batch.last < self._known_end
         if batch.first >= end and not credible and not self._is_last(number, batch):
             return False
-        return self._insert(batch)
+        wrong = self.surveys[number].base in self.order.wrong_names
+        return self._insert(replace(batch, base=batch.first) if wrong else batch)
 
     def _is_last(self, number: int, batch: Run) -> bool:
         """Return whether a batch is the last of the log."""
