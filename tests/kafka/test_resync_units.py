@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kafka_log import batch, context, record, window
+from kafka_log import NAME, batch, context, record, window
 
 from logwright.codec.describe import VARINT
 from logwright.codec.frames.resync import UNSURE
@@ -12,6 +12,7 @@ from logwright.codec.kafka.formats.log import resync
 from logwright.codec.kafka.formats.log.heads import FINDER, LIMIT
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD, RECORD_BATCH
 from logwright.codec.window import Window
+from logwright.roundtrip.specimen import Specimen
 
 LENGTH = RECORD_BATCH.offset("batch_length")
 
@@ -53,7 +54,20 @@ TIME, NEXT = zigzag(5), zigzag(1)
 )
 def test_plausible_records_are_told_from_noise(data: bytes, is_one: bool) -> None:
     buffer = np.frombuffer(b"before" + data + b"behind", np.uint8)
-    assert bool(resync.is_record(buffer, 6)) is is_one
+    assert (resync.record_end(buffer, 6, 1) == 6 + len(data)) is is_one
+
+
+@pytest.mark.parametrize("lost", [slice(0, 61), slice(0, 17), slice(8, 12), slice(16, 57)])
+@pytest.mark.parametrize("fill", [0, 0x5A])
+def test_batch_within_a_value_is_content_whatever_the_header_before_it_says(lost: slice, fill: int) -> None:
+    """Complete records lead to it from the damaged header on. It has the offset of its own record, and the value has more than it."""
+    values = [b"before" + batch(5 + i, [record(value=b"content")]) + b"behind" for i in range(3)]
+    damaged = bytearray(batch(5, [record(i, value=value) for i, value in enumerate(values)]))
+    damaged[lost] = bytes([fill]) * len(damaged[lost])
+    data = batch(0, [record(i) for i in range(5)]) + bytes(damaged) + batch(8) + batch(9)
+    read = Specimen.of(data, "kafka.log", NAME).read()
+    assert read.table["offset"].to_pylist() == [0, 1, 2, 3, 4, 8, 9]
+    assert [fault.length for fault in read.report.faults] == [len(damaged)]
 
 
 def test_batch_ends_at_its_checksum_not_at_the_next_batch() -> None:

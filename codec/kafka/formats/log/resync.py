@@ -9,7 +9,8 @@ batch is trusted if at least six of eight points hold (`header_points`). These r
 2. The end by its header, if the end of the file, zeros, or a batch (good or not) with a fitting offset is there. A batch before that
    end counts only by rule 1, or if good batches lead from it exactly to that end and take exactly the offsets between. In that
    case the length in the header is wrong, by a number of complete batches.
-3. Everything up to the end by its header is its content. (If that is beyond the file or more than `LIMIT` bytes, the end of its
+3. Complete records that follow the header are its content, whatever the header says.
+4. Everything up to the end by its header is its content. (If that is beyond the file or more than `LIMIT` bytes, the end of its
    records by their lengths counts instead.) A batch in the content counts only if good batches lead from it across that end, or
    if three conditions hold: its offset is exactly the one after the last good batch (a broker appended it after a torn batch) or
    the one after the damaged batch (whose length is wrong); no length before it makes it the content of a value; and good batches
@@ -19,9 +20,9 @@ If the header of the damaged batch is lost, and after the end by its header, a b
 if a length before it ends exactly where a batch ends, or if the good batches that start with it are followed by the rest of a record.
 
 So one damaged place never hides a complete batch, and never turns content into batches. Several damaged places in a row may. A
-batch in a value is mistaken for one of the log if the header of the record's own batch is lost and the value contains more than
-batches. A good batch is skipped if it is between two damaged ones, and the header of the first covers it and takes offsets that are
-not known to end before it.
+batch in a value is mistaken for one of the log if the header of the record's own batch is lost, the bytes between that and the value
+are damaged too, and the value contains more than batches. A good batch is skipped if it is between two damaged ones, and the header
+of the first covers it and takes offsets that are not known to end before it.
 
 The candidates are those of `heads.SPECIFICATION`, with offsets above all earlier ones and within the file's range. A batch means an entry
 of any magic: for these rules a message of magic 0 or 1 is a batch whose records end where its key and value end by their lengths.
@@ -141,25 +142,33 @@ def headers_end(buf: Bytes, at: int, end: int) -> int:
     return at
 
 
-@kernel("const u1[], i8")
-def is_record(buf: Bytes, at: int) -> bool:
-    """Return whether a complete record is at `at`, other than the first of its batch."""
+@kernel("const u1[], i8, i8")
+def record_end(buf: Bytes, at: int, least: int) -> int:
+    """Return where the record at `at` ends; -1 if no complete record is there, or one whose offset delta is below `least`."""
     size, at = read_varint(buf, at, len(buf))
     if at < 0 or size < MIN_RECORD - 1 or size > len(buf) - at or load_u8(buf, at) != 0:
-        return False
+        return -1
     end = at + size
     _, at = read_varlong(buf, at + 1, end)
     if at < 0:
-        return False
+        return -1
     delta, at = read_varint(buf, at, end)
-    if at < 0 or delta < 1:
-        return False
+    if at < 0 or delta < least:
+        return -1
     for _ in range(2):
         length, at = read_varint(buf, at, end)
         if at < 0 or length < -1 or length > end - at:
-            return False
+            return -1
         at += max(length, 0)
-    return headers_end(buf, at, end) == end
+    return end if headers_end(buf, at, end) == end else -1
+
+
+@kernel("const u1[], i8, i8")
+def records_past(buf: Bytes, at: int, place: int) -> int:
+    """Return where the complete records from `at` on end that begin before `place`; -1 if something else begins there."""
+    while 0 <= at < place:
+        at = record_end(buf, at, 0)
+    return at
 
 
 @kernel("const u1[], i8")
@@ -367,7 +376,7 @@ class _Search:
         after = headers_end(self.data, at, len(self.data))
         if after < 0:
             return False
-        return is_record(self.data, after) or self.follow(after, after + 1)[1] == OVER
+        return record_end(self.data, after, 1) >= 0 or self.follow(after, after + 1)[1] == OVER
 
     def ends_well(self, at: int, due: int) -> bool:
         """Return whether the file ends at `at`, or zeros or the header of a batch with the offset `due` are there."""
@@ -518,18 +527,19 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
         if 0 <= damaged.end - damaged.start <= LIMIT:
             end = damaged.end - window.offset
     search = _Search(window, context, after)
+    content = -1 if start < 0 else start + HEAD_SIZE
     # Whether the damaged batch is in the window, and its header is trusted.
     bounded = start >= 0 and damaged is not None and (damaged.end >= 0 or after >= 0)
     barrier = end
     if bounded and at <= end and search.content_alone(start, end):
         return end, 0, False
     if bounded:
-        content = content_end(window.data, start)
-        for place in (end, content):
+        by_lengths = content_end(window.data, start)
+        for place in (end, by_lengths):
             if at <= place <= len(window.data) and search.ends_at(start, place):
                 return search.at(place)
         if end < 0:
-            barrier = content
+            barrier = by_lengths
     if at <= end and search.anchored(end):
         return search.at(search.before_anchor(start, at, end))
     while True:
@@ -542,6 +552,10 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
             return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
         if bounded and search.ends_at(start, p):
             return p, 0, False
+        content = int(records_past(window.data, content, p))
+        if content > p:
+            at = content
+            continue
         verdict, at = search.verdict(p, barrier, end)
         if verdict == _MORE:
             return p, min(search.size - p, 2 * (len(window.data) - p)), False
