@@ -15,7 +15,7 @@ from kafka_verify import ERROR, INFO, WARNING, frame_rows, log_name, severe_faul
 
 import logwright as lw
 from logwright.codec.fault import Severity, StorageError
-from logwright.codec.kafka.check.partition import _complete_batch
+from logwright.codec.kafka.check.partition import _complete_batches
 from logwright.codec.kafka.names import segment_name
 from logwright.corpora.cases import Case
 from logwright.readers import resolve, verify
@@ -178,9 +178,9 @@ def test_offsets_freed_by_a_misplaced_batch_are_searched_in_sound_bytes_only(
     data = np.fromfile(partition / log_name(86), np.uint8)
     frame = frame_rows(partition, 86)[0]
     start, stop = frame["position"], frame["position"] + frame["size"]
-    assert list(_complete_batch(data[start:stop])) == [(86, frame["last_offset"])]
-    assert list(_complete_batch(data[start : stop + 1])) == []
-    assert list(_complete_batch(data[start : start + 10])) == []
+    assert list(_complete_batches(data[start:stop])) == [(86, frame["last_offset"])]
+    assert list(_complete_batches(data[start : stop + 1])) == []
+    assert list(_complete_batches(data[start : start + 10])) == []
     monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
     assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
 

@@ -60,12 +60,12 @@ def max_missing_entries(
         if low != high and tag == other:
             return None
     seen, first = logged, 1
-    for table in tables:
-        if table.rows > table.high - table.low + 1 and table.rows:
+    for check in tables:
+        if check.rows > check.high - check.low + 1 and check.rows:
             return None
-        seen += table.rows
+        seen += check.rows
         # LevelDB begins with 1. Rows written with their own numbers may have 0.
-        first = min(first, table.low)
+        first = min(first, check.low)
     return last_sequence + 1 - first - seen if seen < last_sequence else None
 
 

@@ -90,7 +90,8 @@ def offset_range(context: LogContext, *, named: bool = True) -> tuple[int, int]:
     last = context.last_offset
     low = 0 if base is None else base
     high = _END_OF_LOG if base is None else min(low + (1 << 31), 1 << 63) - 1
-    if last is not None:
+    # Batches of a later segment may have been written over those before. The ones after them then have lower offsets.
+    if last is not None and not (named and after is None and context.next_base is not None):
         low = max(low, last + 1)
     if after is not None:
         high = min(high, after - 1)
@@ -356,12 +357,12 @@ class _Search:
 
     def lengths_before(self, at: int) -> list[int]:
         """Return where a value that starts with the batch at `at` would end, for each possible length before it: a varint, zig-zag or
-        not, or one more than the length, or four bytes."""
+        not, or one more than the length, or four bytes. A varint does not end in a zero byte, but most records do."""
         data, size = self.data, self.end_of(at) - at
         places = []
         if at >= 4:
             places.append(load_i32be(data, at - 4))
-        if at and data[at - 1] < 0x80:
+        if at and 0 < data[at - 1] < 0x80:
             number = int(data[at - 1])
             for p in range(at - 2, max(-1, at - 6), -1):
                 places += (number, number >> 1, number - 1)
@@ -552,8 +553,7 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
             return p, min(search.size - p, stop - p + HEAD_SIZE + (stop - p) // 2), False
         if bounded and search.ends_at(start, p):
             return p, 0, False
-        content = int(records_past(window.data, content, p))
-        if content > p:
+        if content < p and (content := int(records_past(window.data, content, p))) > p:
             at = content
             continue
         verdict, at = search.verdict(p, barrier, end)
