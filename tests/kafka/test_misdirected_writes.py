@@ -220,3 +220,19 @@ def test_copy_of_a_batch_that_damage_has_lost_takes_its_place(
     offsets = rows.column("offset").to_pylist()
     assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
     assert offsets == [i for i in range(64) if i != target or inserted]
+
+
+def test_block_of_a_later_segment_costs_only_what_it_overwrote(tmp_path: Path) -> None:
+    """The batches after it have lower offsets, and are within the range of their file."""
+    partition = tmp_path / "orders-0"
+    rows = [{"value": value_of(i), "timestamp": 1_700_000_000_000 + i} for i in range(ROWS)]
+    lw.write(rows, partition, "kafka.partition", batch_size=1, segment_bytes=100_000)
+    first, second = sorted(partition.glob("*.log"))[:2]
+    blocks = [first.read_bytes()[:BLOCK], second.read_bytes()[:BLOCK]]
+    for log, block in zip((first, second), reversed(blocks), strict=True):
+        log.write_bytes(block + log.read_bytes()[BLOCK:])
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    rows_read = lw.read(tmp_path / "repaired" / "orders-0")
+    offsets = rows_read.column("offset").to_pylist()
+    assert rows_read.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+    assert len(offsets) >= ROWS - 2

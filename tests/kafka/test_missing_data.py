@@ -496,6 +496,16 @@ def test_records_after_a_misplaced_last_batch_are_lost(partition: Path) -> None:
     assert lw.repair(partition, partition.parent / "repaired" / partition.name).incomplete
 
 
+def test_end_is_lost_if_the_last_log_is_a_copy_of_another(partition: Path, tmp_path: Path) -> None:
+    """Its name is wrong then. What a checkpoint proves does not count from it."""
+    checkpoint(partition, "replication", 97)
+    shutil.copy(partition / segment_name(0, ".log"), partition / segment_name(86, ".log"))
+    (partition / segment_name(97, ".snapshot")).unlink()
+    ranges = [fault.lost for fault in errors(lw.verify(partition)) if fault.lost]
+    assert [(lost["first_offset"], lost["last_offset"]) for lost in ranges] == [(86, 96)]
+    assert lw.repair(partition, partition.parent / "repaired" / partition.name).incomplete
+
+
 # A log that ends within a batch
 
 

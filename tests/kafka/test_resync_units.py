@@ -70,6 +70,18 @@ def test_batch_within_a_value_is_content_whatever_the_header_before_it_says(lost
     assert [fault.length for fault in read.report.faults] == [len(damaged)]
 
 
+def test_zero_byte_at_the_end_of_a_record_is_no_length() -> None:
+    """Most records end in one, the number of their headers. A varint does not."""
+    good = batch(1)
+    value = bytes([0x80 | len(good)])
+    damaged = bytearray(batch(0, [record(value=value), record(1, value=value)]))
+    assert damaged[-2:] == value + b"\0"
+    damaged[:61] = bytes(61)
+    damaged[61] = 0xFF
+    read = Specimen.of(bytes(damaged) + good + batch(2), "kafka.log", NAME).read()
+    assert read.table["offset"].to_pylist() == [1, 2]
+
+
 def test_batch_ends_at_its_checksum_not_at_the_next_batch() -> None:
     first, others = batch(0, [record(value=b"x" * 50)]), [batch(1), batch(2)]
     for between, bound in ((b"", True), (b"?" * 5, False)):

@@ -241,9 +241,11 @@ class PartitionChecker:
 
     def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
         """Return whether other files prove that the segment was longer. It ends with a complete batch, or is `torn` within one."""
-        if segment.first is not None and segment.last < segment.file.hints["base_offset"]:
-            return False  # the name is wrong, and what the indexes prove counts from it
-        end, known = segment.last + 1, self._known_end(segment, active)
+        # If the name is wrong, what the indexes prove counts from it.
+        misnamed = segment.first is not None and segment.last < segment.file.hints["base_offset"]
+        if misnamed and not active:
+            return False
+        end, known = segment.last + 1, self._known_end(segment, active, indexed=not misnamed)
         for base, last in sorted(segment.strays):
             end = last + 1 if base == end else end  # it is there, but misplaced
         self._end = max(self._end or 0, end)
@@ -266,10 +268,12 @@ class PartitionChecker:
         self._faults.append((segment.file.name, fault))
         return fault.severity is Severity.ERROR
 
-    def _known_end(self, segment: _Segment, active: bool) -> Witness:
-        """Return the highest offset that another file proves for the end of the segment."""
+    def _known_end(self, segment: _Segment, active: bool, *, indexed: bool) -> Witness:
+        """Return the highest offset that another file proves for the end of the segment: its indexes too, if `indexed`."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
-        known = [Witness(0, ""), self._evidence.reached(base, after), segment.transactions.reached()]
+        known: list[Witness | None] = [Witness(0, "")]
+        if indexed:
+            known += [self._evidence.reached(base, after), segment.transactions.reached()]
         if active:
             known += [
                 Witness(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]
