@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,16 +94,21 @@ class Frames:
 
     def pick(self, mask: Bools | Int64s | slice) -> Frames:
         """Return the result with only some of the frames."""
-        return Frames(
-            self.start[mask],
-            self.end[mask],
-            self.header[mask],
-            self.stop,
-            self.need,
-            self.damage,
-            self.faults,
-            self.held,
+        return replace(self, start=self.start[mask], end=self.end[mask], header=self.header[mask])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Frames]) -> Frames:
+        """Return the frames of several scans, each of which continues the one before. The last one says how they end."""
+        last = parts[-1]
+        if len(parts) == 1:
+            return last
+        start, end = (
+            np.concatenate(ends) for ends in zip(*((part.start, part.end) for part in parts), strict=True)
         )
+        # As bytes: field by field NumPy takes ten times as long, and converts the byte order.
+        header = np.concatenate([part.header.view(np.uint8) for part in parts]).view(last.header.dtype)
+        faults = [fault for part in parts for fault in part.faults]
+        return replace(last, start=start, end=end, header=header, faults=faults)
 
     def portions(self, limit: int) -> Iterator[Frames]:
         """Yield the frames in portions of up to `limit` bytes, or one frame if it is larger."""

@@ -109,15 +109,8 @@ def _joined(parts: Sequence[Stretch]) -> Stretch:
     last = parts[-1]
     if len(parts) == 1:
         return last
-    frames = [part.frames for part in parts]
-    joined = replace(
-        last.frames,
-        start=np.concatenate([part.start for part in frames]),
-        end=np.concatenate([part.end for part in frames]),
-        # Without the dtype NumPy converts the numbers to this machine's byte order.
-        header=np.concatenate([part.header for part in frames], dtype=last.frames.header.dtype),
-    )
-    return replace(last, frames=joined, faults=[fault for part in parts for fault in part.faults])
+    frames = Frames.joined([part.frames for part in parts])
+    return replace(last, frames=frames, faults=[fault for part in parts for fault in part.faults])
 
 
 class FileStream:

@@ -9,7 +9,7 @@ frame has right checksums, its rows decode, and its place in the order of the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -384,11 +384,8 @@ class Corrector:
 
 def _followed_by(before: Frames | None, frames: Frames) -> Frames:
     """Return the last of these frames, which follow those before."""
-    columns = [(frames.start, frames.end, frames.header)]
-    if before is not None:
-        columns.insert(0, (before.start, before.end, before.header))
-    start, end, header = (np.concatenate(column)[-LAST:] for column in zip(*columns, strict=True))
-    return replace(frames, start=start, end=end, header=header.astype(frames.header.dtype, copy=False))
+    both = frames if before is None else Frames.joined([before, frames])
+    return both.pick(slice(-LAST, None))
 
 
 def _in_order(codec: Codec, column: str, frame: Frames, around: Around) -> bool:

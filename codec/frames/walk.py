@@ -400,16 +400,7 @@ class Walk:
         if not len(more):
             return frames
         rest = self.codec.scan(window, more.stop, self.context, check=self.check)
-        return Frames(
-            np.concatenate([frames.start, more.start]),
-            np.concatenate([frames.end, more.end]),
-            # Without the dtype NumPy converts the numbers to this machine's byte order.
-            np.concatenate([frames.header, more.header], dtype=frames.header.dtype),
-            more.stop,
-            rest.need,
-            rest.damage,
-            [*frames.faults, *more.faults],
-        )
+        return replace(Frames.joined([frames, more]), need=rest.need, damage=rest.damage)
 
     def _stopped(self, frames: Frames, cut: UnreadableError) -> Frames:
         """Return the frames of a scan with the unreadable bytes that ended it as its damage."""

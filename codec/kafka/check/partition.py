@@ -15,7 +15,6 @@ import numpy as np
 from logwright.codec import plural
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.capability import CheckSettings
-from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
@@ -35,10 +34,10 @@ from logwright.codec.kafka.store.evidence import (
     GAP,
     Evidence,
     Witness,
-    checkpoint_above,
     ends_early,
     gone,
     known_end,
+    readable_checkpoint,
     stored_epochs,
 )
 from logwright.codec.kafka.store.partition import log_start
@@ -71,7 +70,9 @@ class PartitionChecker:
         self._evidence = Evidence.of(
             listing, {file.name: file.size for file in plan.files}, bases, start, never_compacted
         )
-        self._recovery_point = _recovery_point(listing)
+        recovery_points = readable_checkpoint(listing, RECOVERY_POINT_FILE) or {}
+        self._recovery_point = recovery_points.get(parse_directory(listing.name), 0)
+        """The offset up to which the broker trusts the log after an unclean stop."""
         snapshots = {
             parsed.base_offset: data
             for name in self._derived
@@ -409,14 +410,6 @@ def _content(listing: Listing, name: str, offset: int = 0, length: int | None = 
         return listing.read(name, offset, length)
     except LogwrightError:
         return None
-
-
-def _recovery_point(listing: Listing) -> int:
-    """Return the offset up to which the broker trusts the log after an unclean stop; 0 without a checkpoint."""
-    try:
-        return (checkpoint_above(listing, RECOVERY_POINT_FILE) or {}).get(parse_directory(listing.name), 0)
-    except (DescriptionError, LogwrightError):
-        return 0
 
 
 def check(listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> PartitionChecker:

@@ -118,7 +118,9 @@ class BatchFilter:
         discarded = discardable & (~control | expired)
         stays = self.last_records.mask(head) | (head["last_offset"] + 1 == self.upper)
         kinds = np.where(discarded & stays, _EMPTY, _DROP)
-        self._count_discarded(head, control, discarded)
+        counts = np.maximum(head["records_count"].astype(np.int64), 0)
+        self.counts.records += int(counts[discarded & ~control].sum())
+        self.counts.markers += int(counts[discarded & control].sum())
         rebuilt: list[Encoded] = []
         places = np.flatnonzero(~discarded)
         if len(places):
@@ -131,11 +133,6 @@ class BatchFilter:
         self._refuse_old(head, kinds)
         self.counts.emptied += int((kinds == _EMPTY).sum())
         return _join(window, frames, kinds, rebuilt)
-
-    def _count_discarded(self, head: Heads, control: Bools, discarded: Bools) -> None:
-        counts = np.maximum(head["records_count"].astype(np.int64), 0)
-        self.counts.records += int(counts[discarded & ~control].sum())
-        self.counts.markers += int(counts[discarded & control].sum())
 
     def _refuse_old(self, head: Heads, kinds: Int64s) -> None:
         old = (kinds == _EMPTY) & (head["magic"] < MAGIC)

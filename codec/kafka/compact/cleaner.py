@@ -160,7 +160,7 @@ class _Round(RepairPlan):
             interval,
         )
         self.bases = sorted(loaded.segments)
-        self.aborted = AbortedTransactions(overlay, self.bases, loaded.log_start_offset)
+        self.aborted = AbortedTransactions(overlay, self.bases)
         self.map = OffsetMap(options["log.cleaner.dedupe.buffer.size"])
         self.rules = BatchFilter(
             self.map, now, options["delete.retention.ms"], 0, last_records, options["max.decompressed.bytes"]
@@ -237,7 +237,9 @@ class _Round(RepairPlan):
         """Record the latest offset of each key in the dirty segments (`Cleaner.buildOffsetMap`)."""
         bases = self._between(self.first_dirty, self.upper)
         transactions = Transactions()
-        transactions.expect(self.aborted.overlapping(self.first_dirty, self.upper))
+        transactions.expect(
+            self.aborted.overlapping(self.first_dirty, self.loaded.log_start_offset, self.upper)
+        )
         for base, following in zip(bases, [*bases[1:], self.upper], strict=True):
             if self._map_segment(self.loaded.segments[base], transactions):
                 self.notes.append(
@@ -346,7 +348,7 @@ class _Round(RepairPlan):
         for i, base in enumerate(group):
             segment = self.loaded.segments[base]
             upper = group[i + 1] if i + 1 < len(group) else segment.next_offset()
-            self.transactions.expect(self.aborted.overlapping(base, upper))
+            self.transactions.expect(self.aborted.overlapping(base, self.loaded.log_start_offset, upper))
             self.rules.retain_old_deletes = self._modified(base) > horizon
             for window, frames in self._windows(segment):
                 discardable = self.transactions.read(frames.header, markers(window, frames))

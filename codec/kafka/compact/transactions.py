@@ -26,19 +26,20 @@ from logwright.codec.store.overlay import Overlay
 class AbortedTransactions:
     """The transaction indexes of a log."""
 
-    def __init__(self, overlay: Overlay, bases: Sequence[int], log_start: int) -> None:
+    def __init__(self, overlay: Overlay, bases: Sequence[int]) -> None:
         """`bases` are the base offsets of all segments, in order."""
-        self._bases, self._log_start = bases, log_start
+        self._bases = bases
         entries = ((base, _read(overlay, base)) for base in bases)
         self._entries: Mapping[int, Sequence[AbortedTxn]] = {base: txns for base, txns in entries if txns}
 
-    def overlapping(self, base: int, upper: int) -> list[AbortedTxn]:
-        """Return the aborted transactions that begin before `upper`, from the segment with the offset `base` on."""
+    def overlapping(self, base: int, low: int, upper: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that begin before `upper` and do not end before `low`, by the indexes from the segment with the
+        offset `base` on."""
         floor = self._bases[max(bisect_right(self._bases, base) - 1, 0)]
         out: list[AbortedTxn] = []
         for other, txns in self._entries.items():
             for txn in txns if other >= floor else ():
-                if txn.last_offset >= self._log_start and txn.first_offset < upper:
+                if txn.last_offset >= low and txn.first_offset < upper:
                     out.append(txn)
                 if txn.last_stable_offset >= upper:
                     return out

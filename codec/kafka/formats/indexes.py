@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +36,7 @@ def _wrong_offsets(entries: Entries, base: int) -> Findings:
     )
 
 
+@dataclass(frozen=True)
 class SegmentIndexes:
     """Facts from the indexes of a segment, which are read when the first one is asked for. The base offset makes two of these equal.
 
@@ -42,22 +44,12 @@ class SegmentIndexes:
     `evidence.Witness` of how far the segment reached. A pickled copy knows nothing.
     """
 
-    def __init__(
-        self,
-        base: int,
-        read: Callable[[], bytes] | None = None,
-        reached: Callable[[], tuple[int, str, int] | None] = lambda: None,
-    ) -> None:
-        self._base, self._read, self.reached = base, read, reached
+    base: int
+    read: Callable[[], bytes] | None = field(default=None, compare=False)
+    reached: Callable[[], tuple[int, str, int] | None] = field(default=lambda: None, compare=False)
 
     def __reduce__(self) -> tuple[type[SegmentIndexes], tuple[int]]:
-        return SegmentIndexes, (self._base,)
-
-    def __eq__(self, other: object) -> bool:
-        return self._base == other._base if isinstance(other, SegmentIndexes) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._base)
+        return SegmentIndexes, (self.base,)
 
     def at(self, position: int) -> int | None:
         """Return the last offset of the batch that starts at a byte of the log; None if the index does not have it."""
@@ -66,11 +58,11 @@ class SegmentIndexes:
     @cached_property
     def _entries(self) -> dict[int, int]:
         try:
-            data = self._read() if self._read is not None else b""
+            data = self.read() if self.read is not None else b""
         except LogwrightError:
             return {}
         entries = entries_of(INDEX_ENTRY, data)
-        offsets = entries["relative_offset"].astype(np.int64) + self._base
+        offsets = entries["relative_offset"].astype(np.int64) + self.base
         return dict(zip(entries["position"].tolist(), offsets.tolist(), strict=True))
 
 

@@ -66,7 +66,8 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
             "batch.size cannot be combined with delete.before.offset",
             advice="Use one of them, and convert the result",
         )
-    change = _Below.of(change, options["delete.before.offset"])
+    if options["delete.before.offset"] is not None:
+        change = _Below(change, options["delete.before.offset"])
     segments = [
         (file.hints["base_offset"], _Editor(listing, file, change, options, cut).runs(), file.name)
         for file in sound_segments(plan)
@@ -108,10 +109,6 @@ class _Below:
         self._change, self._offset = change, offset
         self.every, self.values = change.every, change.values
         self.columns = (*change.columns, "offset")
-
-    @classmethod
-    def of(cls, change: Change, offset: int | None) -> Change:
-        return change if offset is None else cls(change, offset)
 
     def drops(self, rows: pa.RecordBatch) -> Bools:
         return self._change.drops(rows) | (np.asarray(rows.column("offset")) < self._offset)

@@ -299,7 +299,8 @@ def surroundings(
     files: list[OutputFile] = []
     notes: list[str] = []
     advice: list[str] = []
-    topic = _topic_id(copies)
+    ids = (plan.facts["topic_id"] for plan in plans)
+    topic = next(((found, number) for number, found in enumerate(ids) if found is not None), (None, 0))
     topic_option = options["topic.id"]
     if topic_option is not None and not metadata.is_topic_id(topic_option):
         raise UsageError(f"topic.id: {topic_option!r} is not a UUID in URL-safe base64 (22 characters)")
@@ -351,15 +352,3 @@ def _topic_id_beside(listing: Listing) -> tuple[str, str] | None:
             except (DescriptionError, LogwrightError):
                 continue
     return next(iter(ids.items())) if len(ids) == 1 else None
-
-
-def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:
-    """Return the topic id, and the number of the copy that has it."""
-    for number, listing in enumerate(copies):
-        if METADATA_FILE not in {entry.name for entry in listing.entries()}:
-            continue
-        try:
-            return metadata.unpack(listing.read(METADATA_FILE, 0, _LARGEST))[1], number
-        except (DescriptionError, UnreadableError):
-            continue
-    return None, 0

@@ -135,7 +135,10 @@ class PartitionPlan(RepairPlan):
             for run in self._aborts(opened):
                 yield from self._add(run)
         elif opened:
-            self._note_open(opened)
+            self.notes.append(
+                f"open transactions: {len(opened)}, from offset {min(opened.values())} on: read_committed consumers stop there until the"
+                " transactions are ended (kafka-transactions abort, or repair with open.transactions=abort)."
+            )
         self.notes += self._ends.notes()
         self.deriver.finish()
         yield from self._close()
@@ -305,13 +308,6 @@ class PartitionPlan(RepairPlan):
                 f"{names[last]} proves that the log reached offset {last - 1}, but it ends at offset {end - 1} now. Keep the original"
                 " as evidence of the loss."
             )
-
-    def _note_open(self, opened: dict[int, int]) -> None:
-        first = min(opened.values())
-        self.notes.append(
-            f"open transactions: {len(opened)}, from offset {first} on: read_committed consumers stop there until the transactions"
-            " are ended (kafka-transactions abort, or repair with open.transactions=abort)."
-        )
 
 
 def abort_marker(

@@ -15,6 +15,7 @@ import numpy as np
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.kafka.compact.transactions import AbortedTransactions
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
@@ -34,7 +35,6 @@ from logwright.codec.kafka.startup.entries import Entries, entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded
 from logwright.codec.kafka.startup.segment import LogSegment
-from logwright.codec.kafka.state.producers import aborted_txns
 from logwright.codec.option import Options
 from logwright.codec.store.overlay import Overlay
 
@@ -145,6 +145,7 @@ class Consumer:
             overlay, loaded, partition, options, committed,
         )  # fmt: skip
         self.end, self.limit = self._limits(loaded.producers.state.first_unstable if committed else None)
+        self._indexes = AbortedTransactions(overlay, sorted(loaded.segments) if committed else [])
         self.served = Consumed(position=loaded.log_start_offset)
         self._got: list[Int64s] = []
         """The offsets of the records of the current fetch."""
@@ -221,19 +222,8 @@ class Consumer:
         end = segment.index.upper_bound(stop)
         if end is None:
             end = self.loaded.log_end_offset if later is None else later.base_offset
-        out = []
-        following: LogSegment | None = segment
-        while following is not None:
-            content = (
-                self.overlay.read(following.txnindex_file) if following.txnindex_file in self.overlay else b""
-            )
-            for txn in aborted_txns(content):
-                if txn.last_offset >= offset and txn.first_offset < end:
-                    out.append((txn.first_offset, txn.producer_id))
-                if txn.last_stable_offset >= end:
-                    return sorted(out)
-            following = self.loaded.higher(following.base_offset)
-        return sorted(out)
+        aborted = self._indexes.overlapping(segment.base_offset, offset, end)
+        return sorted((txn.first_offset, txn.producer_id) for txn in aborted)
 
     # The consumer
 

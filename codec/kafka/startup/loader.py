@@ -220,7 +220,9 @@ class LogLoader:
     def _recover_log(self) -> int:
         """Recover the segments that may not have been flushed. Return the log end offset."""
         if not self.config.clean:
-            left = self._from(self.config.recovery_point)
+            bases = sorted(self.segments)
+            first = max((base for base in bases if base <= self.config.recovery_point), default=0)
+            left = [self.segments[base] for base in bases if base >= first]
             for i, segment in enumerate(left):
                 try:
                     cut = self._recover_segment(segment)
@@ -254,12 +256,6 @@ class LogLoader:
             for suffix in (".index", ".timeindex"):
                 self.overlay.put(segment_name(base, suffix), b"")
         return self.segments[max(self.segments)].next_offset() if end is None else end
-
-    def _from(self, recovery_point: int) -> list[LogSegment]:
-        """Return the segment that holds the recovery point, and those after it."""
-        bases = sorted(self.segments)
-        first = max((base for base in bases if base <= recovery_point), default=0)
-        return [self.segments[base] for base in bases if base >= first]
 
     def _delete(self, segments: list[LogSegment]) -> None:
         for segment in segments:

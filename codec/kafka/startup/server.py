@@ -336,12 +336,10 @@ class Server:
                 if value is None:
                     raise BrokerError(f"Error: {name} ID not found in {path}")
             if properties.directory_id is None:
-                self._must_write(path, f"{META_PROPERTIES_FILE}.tmp")
+                if self.roots[path].read_only:
+                    text = f"{path}/{META_PROPERTIES_FILE}.tmp: Read-only file system"
+                    raise BrokerError(text, "java.io.FileNotFoundException")
                 self.rewrites.append(f"{path}/{META_PROPERTIES_FILE}")
-
-    def _must_write(self, path: str, name: str) -> None:
-        if self.roots[path].read_only:
-            raise BrokerError(f"{path}/{name}: Read-only file system", "java.io.FileNotFoundException")
 
     def _bootstrap(self) -> None:
         root = self.roots[self.metadata_dir]

@@ -109,6 +109,14 @@ def checkpoint_above(listing: Listing, name: str) -> Mapping[Any, int] | None:
     return _offsets(above.read(name))
 
 
+def readable_checkpoint(listing: Listing, name: str) -> Mapping[Any, int] | None:
+    """Return the same; None also if it cannot be read."""
+    try:
+        return checkpoint_above(listing, name)
+    except (DescriptionError, LogwrightError):
+        return None
+
+
 @lru_cache(maxsize=8)
 def _offsets(data: bytes) -> Mapping[Any, int]:
     """Parse a checkpoint. All partitions of a log directory share the file."""
@@ -125,15 +133,12 @@ def checkpoints(listing: Listing) -> Checkpoints:
     if listing.parent() is None or not is_partition(listing.name):
         return Checkpoints(compacted=internal)
 
-    def offsets(name: str) -> Mapping[Any, int] | None:
-        try:
-            return checkpoint_above(listing, name)
-        except (DescriptionError, LogwrightError):
-            return None
-
-    ends = {name: (offsets(name) or {}).get(where) for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)}
+    ends = {
+        name: (readable_checkpoint(listing, name) or {}).get(where)
+        for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)
+    }
     witnesses = tuple(Witness(end, f"../{name}") for name, end in ends.items() if end is not None)
-    cleaned = offsets(CLEANER_FILE)
+    cleaned = readable_checkpoint(listing, CLEANER_FILE)
     return Checkpoints(witnesses, internal if cleaned is None else internal or where in cleaned)
 
 

@@ -155,8 +155,7 @@ class LogDirectory:
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in LOG_DIRECTORY_FILES for entry in listing.entries())
 
-    def unserved(self, name: str) -> str:
-        return why_misnamed(name)
+    unserved = staticmethod(why_misnamed)
 
     def check(
         self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]

@@ -215,8 +215,7 @@ class KafkaPartition(Layout):
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)
 
-    def unserved(self, name: str) -> str:
-        return why_unserved(name)
+    unserved = staticmethod(why_unserved)
 
     def in_view(self, name: str, view: str) -> bool:
         decoded, where = BY_VIEW.get(view), parse_directory(name)
@@ -294,7 +293,10 @@ class _Directory:
         self._files = {
             base: ListedFile(listing, name, self.entries[name].size) for base, name in self._logs.items()
         }
-        self._clean = _is_clean(listing)
+        above = listing.parent()
+        self._clean = (
+            None if above is None else CLEAN_SHUTDOWN_FILE in {entry.name for entry in above.entries()}
+        )
         self.in_raft_log = listing.name == METADATA_PARTITION
 
     def names(self) -> list[str]:
@@ -558,11 +560,6 @@ def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tupl
     except (DescriptionError, UnreadableError) as error:
         text, system = f"../{LOG_START_FILE}: {error.message}", "the broker takes the log directory offline"
         return None, [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
-
-
-def _is_clean(listing: Listing) -> bool | None:
-    above = listing.parent()
-    return None if above is None else any(entry.name == CLEAN_SHUTDOWN_FILE for entry in above.entries())
 
 
 def _is_kraft(listing: Listing) -> bool:

@@ -179,7 +179,10 @@ class DamagedTransactions(Transactions):
         base, due = frames.header["base_offset"].astype(np.int64), due_offsets(self._last + 1, frames.header)
         gaps = np.flatnonzero(base > due)
         at = 0
-        for i in gaps[self._has_markers(due[gaps], base[gaps])].tolist() if len(gaps) else ():
+        # Those in which a marker is, as the index or a misplaced batch shows.
+        claims, low, high = np.sort(np.fromiter(self.misplaced, np.int64)), due[gaps], base[gaps]
+        marked = np.searchsorted(claims, low) < np.searchsorted(claims, high)
+        for i in gaps[marked | self._index.has_between(low, high)].tolist() if len(gaps) else ():
             self._add(window, frames.pick(slice(at, i)))
             self._end_aborted(self._index.between(int(due[i]), int(base[i])))
             for offset in [each for each in self.misplaced if due[i] <= each < base[i]]:
@@ -187,12 +190,6 @@ class DamagedTransactions(Transactions):
                 self._lose(file, fault, producer)
             at = i
         self._add(window, frames.pick(slice(at, None)) if at else frames)
-
-    def _has_markers(self, low: Int64s, high: Int64s) -> Bools:
-        """Return for each gap `[low, high)` whether the index or a misplaced batch shows that a marker has an offset in it."""
-        claims = np.sort(np.fromiter(self.misplaced, np.int64))
-        misplaced: Bools = np.searchsorted(claims, low) < np.searchsorted(claims, high)
-        return misplaced | self._index.has_between(low, high)
 
     def _add(self, window: Window, frames: Frames) -> None:
         if len(frames):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -65,7 +64,7 @@ def _records(compression: int, stored: bytes, count: int, limit: int) -> Iterato
     """Iterate over the bytes of the records, with the length before each. Raises `Thrown`."""
     if compression >= len(COMPRESSION_NAMES):
         raise Thrown(ILLEGAL, f"Unknown compression type id: {compression}")
-    source: _Records = _Plain(stored) if compression == 0 else _Compressed(compression, stored, limit)
+    source = _Plain(stored) if compression == 0 else _Compressed(compression, stored, limit)
     if count < 0:
         raise Thrown(INVALID_RECORD, f"Found invalid record count {count} in magic v2 batch")
     for i in range(count):
@@ -73,12 +72,6 @@ def _records(compression: int, stored: bytes, count: int, limit: int) -> Iterato
         if i + 1 == count and source.more():
             raise Thrown(INVALID_RECORD, "Incorrect declared batch size, records still remaining in file")
         yield record
-
-
-class _Records(Protocol):
-    def record(self) -> bytes: ...
-
-    def more(self) -> bool: ...
 
 
 class _Plain:

@@ -352,9 +352,6 @@ class _Search:
         """Return whether a good batch with the offset after the damaged one is at `at`."""
         return at < len(self.data) and self.follow(at, at + 1)[1] == OVER and self.offset(at) == self.after
 
-    def zeros_at(self, at: int) -> bool:
-        return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()
-
     def lengths_before(self, at: int) -> list[int]:
         """Return where a value that starts with the batch at `at` would end, for each possible length before it: a varint, zig-zag or
         not, or one more than the length, or four bytes. A varint does not end in a zero byte, but most records do."""
@@ -381,7 +378,7 @@ class _Search:
 
     def ends_well(self, at: int, due: int) -> bool:
         """Return whether the file ends at `at`, or zeros or the header of a batch with the offset `due` are there."""
-        if at == self.size or self.zeros_at(at):
+        if at == self.size or (at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()):
             return True
         if len(self.data) - at < HEAD_SIZE:
             # The header is cut off. Its offset must be complete and right.

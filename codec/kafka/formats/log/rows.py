@@ -59,7 +59,8 @@ def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
     """Return the rows of these batches. See `Codec.decode`."""
-    if context.stored and len(frames) > 1 and _is_unordered(frames.header):
+    head = frames.header
+    if context.stored and (head["base_offset"][1:] <= head["last_offset"][:-1]).any():
         for i in range(len(frames)):
             yield from _take(window, frames.pick(slice(i, i + 1)), table, columns, context)
         return
@@ -70,10 +71,6 @@ def decode(
     limit = context.options["max.decompressed.bytes"]
     for part in sections(window, frames, limit, partial=context.partial):
         yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
-
-
-def _is_unordered(head: npt.NDArray[Any]) -> bool:
-    return bool((head["base_offset"][1:] <= head["last_offset"][:-1]).any())
 
 
 def _take(

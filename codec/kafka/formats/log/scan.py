@@ -98,7 +98,7 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
         if complete:
             break
         at, most = frames.stop, most and 4 * most
-    frames = _joined(parts)
+    frames = Frames.joined(parts)
     if frames.damage is None:
         context.damaged = None
     elif frames.damage.kind is Kind.ORDER:
@@ -125,13 +125,14 @@ def _scan_entries(
         return frames, True
     if good.why == scanner.FULL:
         return frames, False
-    if good.why == scanner.BAD_CHECKSUM and context.stored and _is_wrapper(data, stop):
-        # A consumer checks the messages in it only.
+    unsound = good.why == scanner.BAD_CHECKSUM
+    if unsound and context.stored and data[stop + _MAGIC] < MAGIC and data[stop + _WRAPPED] & COMPRESSION:
+        # It is a wrapper, and a consumer checks the messages in it only.
         wrapper = SCANNER.frames(window, stop, check=False, most=1)
         unchecked = Frames(wrapper.start, wrapper.end, wrapper.head, wrapper.stop)
         open_wrappers(window, unchecked, context)
-        return _joined([frames, unchecked]), False
-    if good.why == scanner.BAD_CHECKSUM:
+        return Frames.joined([frames, unchecked]), False
+    if unsound:
         frames.damage = _bad_checksum(window, stop, good.need)
         return frames, True
     if good.why == scanner.NEED and good.need > HEAD_SIZE:
@@ -145,26 +146,6 @@ def _scan_entries(
     if why == MORE and frames.damage is None:
         frames.need = need
     return frames, True
-
-
-def _is_wrapper(data: Bytes, at: int) -> bool:
-    return bool(data[at + _MAGIC] < MAGIC and data[at + _WRAPPED] & COMPRESSION)
-
-
-def _joined(parts: list[Frames]) -> Frames:
-    """Return the entries of several scans, each of which continues the one before."""
-    last = parts[-1]
-    if len(parts) == 1:
-        return last
-    return Frames(
-        np.concatenate([part.start for part in parts]),
-        np.concatenate([part.end for part in parts]),
-        scanner.concatenate_heads([part.header for part in parts]),
-        last.stop,
-        last.need,
-        last.damage,
-        [fault for part in parts for fault in part.faults],
-    )
 
 
 def has_holes(header: npt.NDArray[Any]) -> bool:
