@@ -105,8 +105,10 @@ class Frames:
         start, end = (
             np.concatenate(ends) for ends in zip(*((part.start, part.end) for part in parts), strict=True)
         )
-        # As bytes: field by field NumPy takes ten times as long, and converts the byte order.
-        header = np.concatenate([part.header.view(np.uint8) for part in parts]).view(last.header.dtype)
+        # As bytes if possible: field by field NumPy takes ten times as long. Without the dtype it converts the byte order.
+        dtype = last.header.dtype
+        heads = [part.header if dtype.hasobject else part.header.view(np.uint8) for part in parts]
+        header = np.concatenate(heads, dtype=heads[0].dtype).view(dtype)
         faults = [fault for part in parts for fault in part.faults]
         return replace(last, start=start, end=end, header=header, faults=faults)
 

@@ -541,18 +541,6 @@ def command_line(config: Path) -> list[str]:
     ]
 
 
-def wait_for_start(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int | None:
-    """Wait until a broker serves or exits. Returns its exit status, or None if it serves. Raises `OracleError`."""
-    deadline = time.monotonic() + timeout
-    while b" Kafka Server started" not in log.read_bytes():
-        if process.poll() is not None:
-            return process.returncode
-        if time.monotonic() > deadline:
-            raise OracleError(f"the broker neither started nor ended within {timeout:g} s")
-        time.sleep(0.05)
-    return None
-
-
 def _uuid() -> str:
     """A random id as Kafka writes them: URL-safe base64 of 16 bytes, not starting with a dash."""
     while True:

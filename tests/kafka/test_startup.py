@@ -27,7 +27,8 @@ from logwright.codec.store.overlay import Overlay
 
 def log_offsets(started: Started) -> tuple[int, int]:
     assert isinstance(started.served, ServedPartition)
-    return started.served.log_offsets
+    loaded = started.served.loaded
+    return loaded.log_start_offset, loaded.log_end_offset
 
 
 # Entries

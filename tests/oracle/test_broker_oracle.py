@@ -81,7 +81,9 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False, change: Ch
         return "not served"  # the loader neither looks at the topic id, nor becomes the leader
     assert verdict.opens, f"{target}: {verdict.error_class}: {verdict.error}"
     assert isinstance(result.served, ServedPartition)
-    assert result.served.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), target
+    served = result.served.loaded
+    assert served.log_start_offset == loaded["log_start_offset"], target
+    assert served.log_end_offset == loaded["log_end_offset"], target
     unstable = result.served._loaded.first_unstable
     assert unstable == loaded["first_unstable_offset"], f"{target}: {unstable}, {loaded}"
     left = {path.name: path.read_bytes() for path in real.iterdir() if not path.name.endswith(".deleted")}

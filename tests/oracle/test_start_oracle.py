@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,21 @@ from kafka_start import STARTS, Start, settings_of
 from logwright.cli import main
 from logwright.readers.startup import predict_start
 from logwright.roundtrip.oracles import kafka_broker
+from logwright.roundtrip.oracles.java import OracleError
 
 CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"
+
+
+def wait_for_start(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int | None:
+    """Wait until a broker serves or exits. Returns its exit status, or None if it serves. Raises `OracleError`."""
+    deadline = time.monotonic() + timeout
+    while b" Kafka Server started" not in log.read_bytes():
+        if process.poll() is not None:
+            return process.returncode
+        if time.monotonic() > deadline:
+            raise OracleError(f"the broker neither started nor ended within {timeout:g} s")
+        time.sleep(0.05)
+    return None
 
 
 def properties_of(home: Path, start: Start) -> dict[str, str]:
@@ -109,7 +123,7 @@ def test_process_of_a_broker_ends_as_predicted(
         )
         try:
             assert process.stdin is not None
-            ended = kafka_broker.wait_for_start(process, home / "broker.log", 60)
+            ended = wait_for_start(process, home / "broker.log", 60)
         finally:
             process.kill()
             process.wait()

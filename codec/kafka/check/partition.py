@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import plural
-from logwright.codec.arrays import Bytes, Int64s
+from logwright.codec.arrays import Bytes
 from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
@@ -111,7 +111,10 @@ class PartitionChecker:
             snapshot.compare(head)
         batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end, head["magic"] == 0)
         before_end = np.concatenate(([segment.end], end[:-1]))
-        self._gaps_of(segment, batches, before_end)
+        before_last = np.maximum.accumulate(np.concatenate(([segment.last], last[:-1])))
+        # No batch has these offsets, although no damage is between the batches.
+        for i in np.flatnonzero((start == before_end) & (base > before_last + 1)).tolist():
+            self._gaps.append((file.name, int(before_last[i]) + 1, int(base[i])))
         self._producers.compacted |= bool(self._gaps)
         for check in (segment.index, segment.times):
             if check is not None:
@@ -179,12 +182,6 @@ class PartitionChecker:
     def _read(self, base: int, suffix: str) -> bytes | None:
         name = segment_name(base, suffix)
         return _content(self._listing, name) if name in self._derived else None
-
-    def _gaps_of(self, segment: _Segment, batches: Batches, before_end: Int64s) -> None:
-        """Note offsets that no batch has, although no damage is between the batches. `before_end`: where the batch before each one ends."""
-        before_last = np.maximum.accumulate(np.concatenate(([segment.last], batches.last[:-1])))
-        for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
-            self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
 
     def _close(self) -> None:
         segment, self._at = self._at, None

@@ -145,7 +145,7 @@ class _Reorderer:
             unused = [self._is_unused(batch.first, batch.last) for batch in batches]
             missing = [batch for batch, new in zip(batches, unused, strict=True) if new]
             rest = [batch for batch, new in zip(batches, unused, strict=True) if not new]
-            if not missing or not all(map(self._is_kept, rest)):
+            if not missing or any(self._copy_of(batch) is None for batch in rest):
                 continue
             for batch in missing:
                 self._insert(batch)
@@ -229,12 +229,6 @@ class _Reorderer:
             text = f"{run.file} is renamed to {to}: its batches are those of that segment."
         self.order.notes.append(text)
 
-    def _is_kept(self, batch: Run) -> bool:
-        """Return whether the same batch is kept already."""
-        at = max(0, bisect_right(self.runs, batch.first, key=lambda run: run.first) - 1)
-        kept = [run.within(batch.first, batch.last) for run in self.runs[at : at + 1]]
-        return any(run[0].heads[0] == batch.heads[0] for run in kept if run)
-
     def _is_unused(self, first: int, last: int) -> bool:
         """Return whether no batch that is kept has one of these offsets."""
         at = bisect_right(self.runs, last, key=lambda run: run.first)
@@ -265,25 +259,25 @@ class _Reorderer:
                 " checksum of the batch proves all the rest of it."
             )
 
-    def _is_duplicate(self, batch: Run) -> bool:
-        """Return whether the same batch is kept already."""
+    def _copy_of(self, batch: Run) -> tuple[Run, int] | None:
+        """Return the run that is kept and has the same batch, and which one of it that is."""
         at = max(0, bisect_right(self.runs, batch.first, key=lambda run: run.first) - 1)
         for run in self.runs[at : at + 1]:
-            if not run.first <= batch.first <= batch.last <= run.last:
-                continue
             i = bisect_left(run.heads["base_offset"], batch.first)
-            if i == len(run.heads):
-                continue
-            head, other = batch.heads[0], run.heads[i]
-            if any(head[name] != other[name] for name in ("base_offset", "last_offset", "crc")):
-                return False
-            why = (
-                f"bad order: offsets {batch.first} to {batch.last} occur twice; the batch at byte {run.begin + run.edges[i]} of"
-                f" {run.file} is kept"
-            )
-            self.order.cut.append(removed_run(batch, why, 0, {}))
-            return True
-        return False
+            names = ("base_offset", "last_offset", "crc")
+            if i < len(run.heads) and all(batch.heads[0][name] == run.heads[i][name] for name in names):
+                return run, i
+        return None
+
+    def _is_duplicate(self, batch: Run) -> bool:
+        """Return whether the same batch is kept already."""
+        copy = self._copy_of(batch)
+        if copy is None:
+            return False
+        where = f"the batch at byte {copy[0].begin + copy[0].edges[copy[1]]} of {copy[0].file} is kept"
+        why = f"bad order: offsets {batch.first} to {batch.last} occur twice; {where}"
+        self.order.cut.append(removed_run(batch, why, 0, {}))
+        return True
 
     def _fills_a_loss(self, number: int, batch: Run) -> bool:
         """Put a batch where damage has lost its offsets, or the file of its segment has something else at its place. But if no other batch

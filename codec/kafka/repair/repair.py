@@ -305,19 +305,16 @@ def surroundings(
     if topic_option is not None and not metadata.is_topic_id(topic_option):
         raise UsageError(f"topic.id: {topic_option!r} is not a UUID in URL-safe base64 (22 characters)")
     present = next((file for file in plan.files if file.name == METADATA_FILE), None)
+    like = None if present is None else METADATA_FILE
     if topic_option is not None and topic_option != topic[0]:
-        files.append(
-            OutputFile(METADATA_FILE, [metadata.pack(topic_option)], METADATA_FILE if present else None)
-        )
+        files.append(OutputFile(METADATA_FILE, [metadata.pack(topic_option)], like))
     elif topic[0] is not None and topic[1] == 0 and present is not None:
         files.append(OutputFile(METADATA_FILE, [Copy(METADATA_FILE, 0, present.size)], METADATA_FILE))
     elif topic[0] is not None:
-        files.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if present else None))
+        files.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], like))
         notes.append("partition.metadata is copied from a replica.")
     elif (beside := _topic_id_beside(copies[0])) is not None:
-        files.append(
-            OutputFile(METADATA_FILE, [metadata.pack(beside[0])], METADATA_FILE if present else None)
-        )
+        files.append(OutputFile(METADATA_FILE, [metadata.pack(beside[0])], like))
         notes.append(f"partition.metadata is copied from ../{beside[1]}, a partition of the same topic.")
     else:
         state = "is damaged and is removed" if present else "is missing"

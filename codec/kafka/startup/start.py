@@ -82,12 +82,7 @@ class ServedPartition(Served):
         warnings: Sequence[str],
     ) -> None:
         self.overlay, self.options, self.mode = overlay, options, mode
-        self._loaded, self._consumed, self._deleted, self._warnings = loaded, consumed, deleted, warnings
-
-    @property
-    def log_offsets(self) -> tuple[int, int]:
-        """The log start offset and the log end offset."""
-        return self._loaded.log_start_offset, self._loaded.log_end_offset
+        self.loaded, self._consumed, self._deleted, self._warnings = loaded, consumed, deleted, warnings
 
     def answers(self) -> Answers:
         consumed = self._consumed
@@ -102,25 +97,25 @@ class ServedPartition(Served):
             consumed.error_class,
             (
                 *self._warnings,
-                *self._loaded.warnings,
-                *_append_warnings(self.overlay, self._loaded),
+                *self.loaded.warnings,
+                *_append_warnings(self.overlay, self.loaded),
                 *([] if consumed.warning is None else [consumed.warning]),
             ),
         )
 
     def lost(self) -> Iterable[LostRows]:
         # If the log ends before its start, the broker deletes all of it and creates an empty segment.
-        emptied = segment_name(self._loaded.log_start_offset, ".log") in self.overlay.created
+        emptied = segment_name(self.loaded.log_start_offset, ".log") in self.overlay.created
         return lost(self.overlay, self._consumed, 0 if emptied else self._deleted)
 
     def parts(self, view: str) -> Sequence[Part]:
         if view not in ("log", "batches"):
-            consumed = consume(self.overlay, self._loaded, committed=view == "read_committed")
+            consumed = consume(self.overlay, self.loaded, committed=view == "read_committed")
             table = view if view in DECODED else "rows"
             return [_consumed_part(stretch, table) for stretch in consumed.stretches]
-        bases = sorted(self._loaded.segments)
+        bases = sorted(self.loaded.segments)
         return [
-            _segment_part(self._loaded.segments[base], following, view)
+            _segment_part(self.loaded.segments[base], following, view)
             for base, following in zip(bases, [*bases[1:], None], strict=True)
         ]
 

@@ -90,12 +90,8 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     reader = Tables(listing, options, comparator_of(comparator))
     surveyed = Survey(listing, state, comparator, reader, misnamed=misnamed)
     surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
-    candidates = [
-        (entry, name)
-        for entry, name in named
-        if name is not None
-        and (name.type is FileType.LOG or (name.type is FileType.TABLE and state.manifest is not None))
-    ]
+    tables_too = state.manifest is not None
+    candidates = [item for item in named if tables_too or (item[1] and item[1].type is FileType.LOG)]
     surveyed.newer = newer_files(listing, state.version, candidates)
     for entry, _ in named:
         if entry.name in misnamed and parse(entry.name) is None and entry.name not in surveyed.newer:

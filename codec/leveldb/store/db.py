@@ -221,13 +221,7 @@ class _Planner:
             file.entry.name for file in self.files if file.type is FileType.TABLE and file.number in self.live
         }
         named, contents = by_contents(self.listing, {*used, CURRENT, self.descriptor.manifest or ""})
-        candidates = [
-            (entry, name)
-            for entry, name in named
-            if name is not None
-            and (name.type is FileType.LOG or (name.type is FileType.TABLE and entry.name not in used))
-        ]
-        self.newer, self.contents = newer_files(self.listing, self.version, candidates), contents
+        self.newer, self.contents = newer_files(self.listing, self.version, named), contents
 
     def _fault(
         self,

@@ -24,14 +24,16 @@ from logwright.codec.store.listing import Entry, Listing
 
 
 def newer_files(
-    listing: Listing, version: Version, files: Iterable[tuple[Entry, FileName]]
+    listing: Listing, version: Version, files: Iterable[tuple[Entry, FileName | None]]
 ) -> Mapping[str, int]:
     """Return the tables and logs not in use by the manifest that have sequence numbers above its last one which no log in use has, each
-    with the highest of these. `files` are the tables and logs, by their names or by their contents."""
+    with the highest of these. `files` have the tables and logs, by their names or by their contents."""
     first, before, known = version.log_number or 0, version.prev_log_number or 0, version.last_sequence or 0
     unused: list[tuple[Entry, FileType]] = []
     used: list[Entry] = []
     for entry, named in files:
+        if named is None or named.type not in (FileType.TABLE, FileType.LOG):
+            continue
         if named.type is FileType.TABLE:
             if named.number not in version.files:
                 unused.append((entry, named.type))

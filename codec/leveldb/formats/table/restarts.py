@@ -185,8 +185,9 @@ def with_repaired_points(plain: Bytes, interval: int) -> Bytes | None:
         return None
     # The first restart point is 0. As an entry it would have no key, so the entries end before it, whatever number of points is stored.
     places, full, stop = _outlined(plain, last, block.KEY_TRAILER)
-    points = _points(plain, stop, last)
-    if points is None or not len(points) or not _lead(points, places[full == 1]):
+    stored = plain[stop:last] if (last - stop) % block.RESTART_SIZE == 0 else plain[:0]
+    points = np.frombuffer(stored, "<u4").astype(np.int64)
+    if not len(points) or not _lead(points, places[full == 1]):
         stop = last - block.RESTART_SIZE * int(load_u32le(plain, last))
         if stop < 0 or stop == last:
             return None
@@ -196,14 +197,6 @@ def with_repaired_points(plain: Bytes, interval: int) -> Bytes | None:
         points = _chosen(places, full == 1, np.frombuffer(plain[stop:last], "<u4"), interval)
     tail = b"".join(block.RESTART.pack({"offset": place}) for place in [*points.tolist(), len(points)])
     return np.concatenate((plain[:stop], np.frombuffer(tail, np.uint8)))
-
-
-def _points(plain: Bytes, stop: int, last: int) -> Int64s | None:
-    return (
-        None
-        if (last - stop) % block.RESTART_SIZE
-        else np.frombuffer(plain[stop:last], "<u4").astype(np.int64)
-    )
 
 
 def _lead(points: Int64s, full: Int64s) -> bool:
