@@ -16,10 +16,12 @@ from logwright.codec import plural
 from logwright.codec.arrays import Bytes
 from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.kafka.check.epochs import EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
-from logwright.codec.kafka.formats.log.layout import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
+from logwright.codec.kafka.formats.log.heads import SCANNER
+from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
@@ -43,7 +45,6 @@ from logwright.codec.kafka.store.evidence import (
 from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.kafka.store.raft_snapshots import read_snapshots, snapshot_faults
 from logwright.codec.kafka.store.uncompacted import never_compacted
-from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
@@ -388,17 +389,9 @@ class _Segment:
 
 def _complete_batches(data: Bytes) -> list[tuple[int, int]]:
     """Return the offsets of the batches that these bytes are: only their place is wrong. Other bytes are none."""
-    out, at = [], 0
-    while at < len(data):
-        if len(data) - at < HEAD_SIZE:
-            return []
-        head = data[at : at + HEAD_SIZE].view(HEAD)[0]
-        end = at + LENGTH_END + int(head["batch_length"])
-        if not at + HEAD_SIZE <= end <= len(data) or head["crc"] != crc32c(data, at + CRC_START, end):
-            return []
-        out.append((int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])))
-        at = end
-    return out
+    good = SCANNER.frames(Window(data, 0, len(data)), 0, check=True, prefixes=prefixes_of(data, None))
+    whole = good.head if good.stop == len(data) else good.head[:0]
+    return list(zip(whole["base_offset"].tolist(), whole["last_offset"].tolist(), strict=True))
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:

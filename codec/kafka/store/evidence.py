@@ -378,17 +378,10 @@ class Evidence:
             if self.sizes.get(log) == 0 and (witness := self.indexed(base)):
                 hints |= {"known_end": min(witness.end, after), "known_by": witness.name}
             return hints
-        trailing = [offset for offset in self.segments.orphans if offset > base][:1]
-        orphans = [Witness(offset, self._left_of(offset)) for offset in trailing]
-        known = known_end([*self.snapshot, *orphans, *self.checkpointed, self.reached(base, None)])
+        known = known_end([*self.snapshot, *self.orphans(base), *self.checkpointed, self.reached(base, None)])
         if known is None:
             return {}
         return {"known_end": known.end, "known_by": known.name, "confirmed_end": known.confirmed}
-
-    def _left_of(self, orphan: int) -> str:
-        """Return the name of a file of a segment whose log is missing."""
-        names = [segment_name(orphan, suffix + leftover) for suffix, leftover in _LEFT]
-        return next(name for name in names if name in self.sizes)
 
     # Missing logs
 
