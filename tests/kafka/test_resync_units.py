@@ -60,7 +60,7 @@ def test_plausible_records_are_told_from_noise(data: bytes, is_one: bool) -> Non
 @pytest.mark.parametrize("lost", [slice(0, 61), slice(0, 17), slice(8, 12), slice(16, 57)])
 @pytest.mark.parametrize("fill", [0, 0x5A])
 def test_batch_within_a_value_is_content_whatever_the_header_before_it_says(lost: slice, fill: int) -> None:
-    """Complete records lead to it from the damaged header on. It has the offset of its own record, and the value has more than it."""
+    """Complete records lead to it from the damaged header on. It has the offset of the record, and the value has more than it."""
     values = [b"before" + batch(5 + i, [record(value=b"content")]) + b"behind" for i in range(3)]
     damaged = bytearray(batch(5, [record(i, value=value) for i, value in enumerate(values)]))
     damaged[lost] = bytes([fill]) * len(damaged[lost])

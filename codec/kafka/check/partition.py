@@ -388,10 +388,10 @@ class _Segment:
 
 
 def _complete_batches(data: Bytes) -> list[tuple[int, int]]:
-    """Return the offsets of the batches that these bytes are: only their place is wrong. Other bytes are none."""
+    """Return the offsets of the batches that these bytes are: only their place is wrong. Empty for other bytes."""
     good = SCANNER.frames(Window(data, 0, len(data)), 0, check=True, prefixes=prefixes_of(data, None))
-    whole = good.head if good.stop == len(data) else good.head[:0]
-    return list(zip(whole["base_offset"].tolist(), whole["last_offset"].tolist(), strict=True))
+    heads = good.head if good.stop == len(data) else good.head[:0]
+    return list(zip(heads["base_offset"].tolist(), heads["last_offset"].tolist(), strict=True))
 
 
 def _content(listing: Listing, name: str, offset: int = 0, length: int | None = None) -> bytes | None:
