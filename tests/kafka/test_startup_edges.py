@@ -39,7 +39,7 @@ def partition(*batches: bytes, name: str = "orders-0", **segments: bytes) -> Mem
 def consumer(directory: MemoryDirectory) -> Consumer:
     started = predict_start(directory)
     return Consumer(
-        started.after, started.served._loaded, "orders-0", Options(LAYOUT.read_options), committed=True
+        started.after, started.served.loaded, "orders-0", Options(LAYOUT.read_options), committed=True
     )
 
 

@@ -84,7 +84,7 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False, change: Ch
     served = result.served.loaded
     assert served.log_start_offset == loaded["log_start_offset"], target
     assert served.log_end_offset == loaded["log_end_offset"], target
-    unstable = result.served._loaded.first_unstable
+    unstable = result.served.loaded.first_unstable
     assert unstable == loaded["first_unstable_offset"], f"{target}: {unstable}, {loaded}"
     left = {path.name: path.read_bytes() for path in real.iterdir() if not path.name.endswith(".deleted")}
     message = {entry.name: result.after.read(entry.name) for entry in result.after.entries()}

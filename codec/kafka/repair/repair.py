@@ -300,7 +300,7 @@ def surroundings(
     notes: list[str] = []
     advice: list[str] = []
     ids = (plan.facts["topic_id"] for plan in plans)
-    topic = next(((topic_id, number) for number, topic_id in enumerate(ids) if topic_id is not None), (None, 0))
+    topic = next(((id_, number) for number, id_ in enumerate(ids) if id_ is not None), (None, 0))
     topic_option = options["topic.id"]
     if topic_option is not None and not metadata.is_topic_id(topic_option):
         raise UsageError(f"topic.id: {topic_option!r} is not a UUID in URL-safe base64 (22 characters)")
