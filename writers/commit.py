@@ -60,7 +60,7 @@ from logwright.writers.recover import (
     recover_beside,
     recover_inside,
 )
-from logwright.writers.stage import ParentListing, StagedFolder
+from logwright.writers.stage import FolderListing, StagedFolder
 from logwright.writers.target import Target, meant
 from logwright.writers.transactions import is_recorded, note_transaction, refuse_repeated, take_over
 
@@ -112,7 +112,7 @@ class Transaction:
         else:
             self._place = Roots(self._beside)
             self.work = self._place.below(f"{target.layout.inner_staging}/{ticket.token}")
-        above = ParentListing(self.files, Roots(target.above), os.path.basename(target.above))
+        above = FolderListing(self.files, Roots(target.above), os.path.basename(target.above))
         self.stage = StagedFolder(self.files, self._place, target.name, above)
         self._outer = WriterLock(self.files, os.path.join(self._beside, target.layout.inner_staging))
         self._inner = WriterLock(self.files, target.inner)

@@ -108,15 +108,19 @@ def tree_sizes(
 
 
 class FolderListing:
-    """A `codec.store.listing.Listing` of the directories of a tree. It lists them again each time, since staged files grow."""
+    """A `codec.store.listing.Listing` of the directories of a tree, which are listed once: they may hold thousands of stores."""
 
     def __init__(self, files: FileSystem, roots: Roots, name: str, folders: Sequence[str] = ()) -> None:
         self.path, self.roots, self.name = roots.own, roots, name
         self._files, self._patterns = files, folders
 
-    def entries(self) -> Sequence[Entry]:
+    @functools.cached_property
+    def _entries(self) -> Sequence[Entry]:
         sizes = tree_sizes(self._files, self.roots, self._patterns)
         return [Entry(name, size) for name, size in sizes.items()]
+
+    def entries(self) -> Sequence[Entry]:
+        return self._entries
 
     def folders(self) -> Sequence[str]:
         """Return the names of the top-level sub-folders."""
@@ -149,23 +153,12 @@ class FolderListing:
         above = os.path.dirname(self.path)
         if above == self.path:
             return None
-        listing = ParentListing(self._files, Roots(above), os.path.basename(above))
+        listing = FolderListing(self._files, Roots(above), os.path.basename(above))
         try:
             listing.entries()
         except OSError:
             return None
         return listing
-
-
-class ParentListing(FolderListing):
-    """The directory above a store, listed once: it may hold thousands of stores."""
-
-    @functools.cached_property
-    def _entries(self) -> Sequence[Entry]:
-        return super().entries()
-
-    def entries(self) -> Sequence[Entry]:
-        return self._entries
 
 
 class StagedFolder(FolderListing):

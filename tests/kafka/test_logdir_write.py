@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import logwright as lw
 from logwright.codec import registry
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
+from logwright.writers.filesystem import Item
 from logwright.writers.recover import finish_or_undo
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import write
@@ -137,6 +139,33 @@ def test_a_log_directory_is_converted_to_another(tmp_path: Path) -> None:
     lw.convert(tmp_path / "logs", tmp_path / "rows.parquet")
     lw.convert(tmp_path / "rows.parquet", tmp_path / "again", "kafka.logdir")
     assert by_partition(lw.read(tmp_path / "again")) == by_partition(rows())
+
+
+class CountedListings(MemoryFileSystem):
+    """Counts how often each folder is listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listings: Counter[str] = Counter()
+
+    def listdir(self, path: str) -> list[Item]:
+        self.listings[path] += 1
+        return super().listdir(path)
+
+
+def test_append_lists_a_log_directory_as_often_for_many_partitions_as_for_one() -> None:
+    """Log directories have thousands of partitions: with a listing for each, an append takes hours."""
+
+    def listings(partitions: int) -> int:
+        files = CountedListings()
+        files.make("/data")
+        table = pa.table({"topic": ["t"] * partitions, "partition": pa.array(range(partitions), pa.int32())})
+        put(files, table, "error")
+        files.listings.clear()
+        put(files, table, "append")
+        return files.listings[TARGET]
+
+    assert listings(12) == listings(1)
 
 
 # Crashes

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,9 +33,10 @@ from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.build import Parts, Piece, Placement, Stage, Summary
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing, folders_of
 from logwright.codec.window import Chunk
 
+_PARTITION_OPTIONS = tuple(option for option in WRITING if option in LOG_DIRECTORY)
 _SHOWN = 4
 """The number of topics that a message names."""
 
@@ -42,14 +45,14 @@ class LogDirectoryBuilder:
     """See `codec.store.build.Builder`. With a listing it appends to a log directory."""
 
     def __init__(self, options: Options, listing: Listing | None = None, *, staged: bool = False) -> None:
-        self.listing, self.staged = listing, staged
+        self.folders, self.staged = None if listing is None else LogDirectory(listing), staged
         self.settings = Settings(options, listing)
         self.partitions: dict[str, PartitionBuilder] = {}
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         for name, part in split(rows):
             if name not in self.partitions:
-                folder = None if self.staged else folder_of(self.listing, name)
+                folder = None if self.staged or self.folders is None else self.folders.partition(name)
                 options = self.settings.of(name, folder)
                 self.partitions[name] = PARTITION.builder(folder, name, options, staged=self.staged)  # type: ignore[assignment]
             yield from inside(name, self.partitions[name].add(part))
@@ -74,6 +77,8 @@ class LogDirectoryBuilder:
 def assemble(listing: Listing | None, parts: Parts, extra: Stage, options: Options) -> Placement:
     """See `Layout.assemble`."""
     settings = Settings(options, listing)
+    folders = None if listing is None else LogDirectory(listing)
+    files = {id(stage): files_by_folder(stage) for stage, _ in parts}
     names = sorted({name for _, summary in parts for name in summary.facts["partitions"]})
     renames: list[tuple[Stage, str, str]] = []
     summaries: dict[str, Summary] = {}
@@ -85,10 +90,12 @@ def assemble(listing: Listing | None, parts: Parts, extra: Stage, options: Optio
             if name in summary.facts["partitions"]
         ]
         oldest += [summary.facts["oldest"] for _, summary in own if summary.facts["oldest"] is not None]
-        folder = folder_of(listing, name)
-        staged = [(StagedFolderOf(stage, name), summary) for stage, summary in own]
+        folder = None if folders is None else folders.partition(name)
+        staged = [
+            (StagedFolderOf(stage, name, files[id(stage)].get(name, ())), summary) for stage, summary in own
+        ]
         placement = PARTITION.assemble(
-            folder, name, staged, StagedFolderOf(extra, name), settings.of(name, folder)
+            folder, name, staged, StagedFolderOf(extra, name, ()), settings.of(name, folder)
         )
         summaries[name] = placement.summary
         for stage, file, final in placement.renames:
@@ -130,7 +137,10 @@ def split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         raise UsageError(f"topic must be text and partition a number: {error}") from None
     words = topics.dictionary.to_pylist()
     code = np.asarray(topics.indices).astype(np.int64) << 32 | numbers & 0xFFFFFFFF
-    for each in np.unique(code).tolist():
+    order = np.argsort(code, kind="stable")
+    codes, firsts = np.unique(code[order], return_index=True)
+    ordered = rows if len(codes) == 1 else rows.take(pa.array(order))
+    for each, (start, stop) in zip(codes.tolist(), pairwise([*firsts.tolist(), len(code)]), strict=True):
         word, number = words[each >> 32], (each & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
         name = f"{word}-{number}"
         if number < 0 or word == METADATA_TOPIC or not is_partition(name):
@@ -138,8 +148,7 @@ def split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
                 f"{name!r} is not a valid partition name",
                 advice="Topics have up to 249 letters, digits, '.', '_' and '-'; partitions count from 0",
             )
-        which = code == each
-        yield name, rows if which.all() else rows.filter(pa.array(which))
+        yield name, ordered.slice(start, stop - start)
 
 
 def _required(rows: pa.RecordBatch, name: str) -> pa.Array[Any]:
@@ -152,14 +161,6 @@ def _required(rows: pa.RecordBatch, name: str) -> pa.Array[Any]:
             advice="Add the columns topic and partition, or write a kafka.partition",
         )
     return column
-
-
-def folder_of(listing: Listing | None, name: str) -> FolderOf | None:
-    """Return the directory of a partition, if it exists."""
-    if listing is None:
-        return None
-    folder = FolderOf(listing, name)
-    return folder if folder.entries() else None
 
 
 class Settings:
@@ -178,8 +179,8 @@ class Settings:
         assert where is not None
         values = {
             option.name: self.options[option.name]
-            for option in WRITING
-            if option in LOG_DIRECTORY and self.options.given(option.name)
+            for option in _PARTITION_OPTIONS
+            if self.options.given(option.name)
         }
         if folder is None or where.topic in self._passed:
             if where.topic not in self.ids:
@@ -187,15 +188,26 @@ class Settings:
             values["topic.id"] = self.ids[where.topic]
         return Options(WRITING, values)
 
-    def _stored_id(self, topic: str) -> str | None:
-        """Return the id that another partition of the topic has."""
+    @cached_property
+    def _metadata_files(self) -> dict[str, str]:
+        """The partition.metadata of one partition of each topic of the existing log directory."""
+        files: dict[str, str] = {}
         for file in self._files:
             folder, _, name = file.rpartition("/")
-            where = parse_directory(folder)
-            if name == METADATA_FILE and is_partition(folder) and where is not None and where.topic == topic:
-                assert self.listing is not None
-                return metadata.unpack(self.listing.read(file))[1]
-        return None
+            if (
+                name == METADATA_FILE
+                and is_partition(folder)
+                and (where := parse_directory(folder)) is not None
+            ):
+                files.setdefault(where.topic, file)
+        return files
+
+    def _stored_id(self, topic: str) -> str | None:
+        """Return the id that another partition of the topic has."""
+        file = self._metadata_files.get(topic)
+        if file is None or self.listing is None:
+            return None
+        return metadata.unpack(self.listing.read(file))[1]
 
     # Files that concern all partitions
 
@@ -296,16 +308,48 @@ def _topic_ids(text: str) -> dict[str, str]:
     return out
 
 
+def files_by_folder(listing: Listing) -> dict[str, list[Entry]]:
+    """Return the files of each folder of a tree; those outside of folders are of the folder ""."""
+    files: dict[str, list[Entry]] = {}
+    for entry in listing.entries():
+        folder, _, name = entry.name.rpartition("/")
+        files.setdefault(folder, []).append(Entry(name, entry.size))
+    return files
+
+
+class LogDirectory:
+    """A `codec.store.listing.Listing` of the files of a log directory outside of its partitions. The tree may have thousands of partitions, so
+    it is listed once."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.name, self._listing, self._files = listing.name, listing, files_by_folder(listing)
+
+    def entries(self) -> Sequence[Entry]:
+        return self._files.get("", ())
+
+    def folders(self) -> Sequence[str]:
+        return folders_of(self._listing)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._listing.read(name, offset, length)
+
+    def parent(self) -> Listing | None:
+        return self._listing.parent()
+
+    def partition(self, name: str) -> FolderOf | None:
+        """Return the directory of a partition, if it has files."""
+        files = self._files.get(name)
+        return None if files is None else FolderOf(self, name, files)
+
+
 class FolderOf:
     """A `codec.store.listing.Listing` of one folder of another listing, which is its parent."""
 
-    def __init__(self, listing: Listing, name: str) -> None:
-        self.name, self._listing = name, listing
+    def __init__(self, listing: Listing, name: str, files: Sequence[Entry]) -> None:
+        self.name, self._listing, self._files = name, listing, files
 
     def entries(self) -> Sequence[Entry]:
-        start = f"{self.name}/"
-        names = ((entry.name, entry.size) for entry in self._listing.entries())
-        return [Entry(name.removeprefix(start), size) for name, size in names if name.startswith(start)]
+        return self._files
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._listing.read(f"{self.name}/{name}", offset, length)
@@ -315,10 +359,10 @@ class FolderOf:
 
 
 class StagedFolderOf(FolderOf):
-    """A `codec.store.build.Stage` for one folder of another stage."""
+    """A `codec.store.build.Stage` for one folder of another stage. `files` are those that were staged before."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
-        super().__init__(stage, name)
+    def __init__(self, stage: Stage, name: str, files: Sequence[Entry]) -> None:
+        super().__init__(stage, name, files)
         self.stage = stage
 
     def patch(self, name: str, offset: int, data: Chunk) -> None:
