@@ -61,8 +61,8 @@ MANIFEST = "damage.json"
 VERSION = 1
 MOST_FAULTS = 100
 """The number of faults listed."""
-_UNREAD = ("the disk can't read", "can't be read: ")
-"""Texts of faults that are errors of the operating system (`UnreadableError`, `readers.verify`)."""
+_UNREAD = ("the disk cannot read", "cannot be read: ")
+"""Starts of the texts of faults that are errors of the operating system (`UnreadableError`, `readers.verify_file`)."""
 _MOST_APPLY = 64 << 20
 OperationSpec = str | Mapping[str, Any]
 
@@ -409,7 +409,7 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
     prefix = re.compile(re.escape(os.path.join(staging, source.name)) + "/?")
     for name, fault in report.faults:
         # A disk error while reading back the copy is not deliberate damage.
-        if any(verdicts in fault.detail for verdicts in _UNREAD):
+        if fault.detail.startswith(_UNREAD):
             raise StorageError(
                 f"the copy cannot be read back: {fault.detail}", path=os.path.basename(name) or source.name
             )

@@ -23,6 +23,7 @@ from logwright.codec import registry
 from logwright.codec.fault import ExistsError, StorageError, UsageError, did_you_mean
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, parse_int
+from logwright.codec.plural import count
 from logwright.corpora.expected import lines
 from logwright.corpora.recipe import Generator, Made, Order, Recipe
 from logwright.readers.paths import text_of
@@ -48,6 +49,14 @@ class Generated:
     rows: int
     bytes: int
     manifest: Mapping[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        files = count(len(self.manifest["files"]), "file")
+        beside = sorted({self.manifest_path, *self.expected.values()})
+        return (
+            f"{self.path}: {count(self.rows, 'row')}, {files}, {count(self.bytes, 'byte')}\n"
+            f"also written: {', '.join(map(os.path.basename, beside))}"
+        )
 
 
 def generators() -> list[Generator]:

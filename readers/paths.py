@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from logwright.codec.fault import NotFoundError, UsageError
+from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.readers.source import STDIN, explain, file_system, is_remote, local_path
 
 Path = str | os.PathLike[str]
@@ -28,12 +28,23 @@ def text_of(path: Path) -> str:
     return text
 
 
-def expand(path: Path | Sequence[Path]) -> list[str]:
-    """Return the paths that a path, a list of paths or a glob stands for. Raises `NotFoundError` if a glob matches nothing."""
+def expand(path: Path | Sequence[Path], failed: list[LogwrightError] | None = None) -> list[str]:
+    """Return the paths that a path, a list of paths or a glob stands for.
+
+    Raises `NotFoundError` if a glob matches nothing. With `failed` the errors of a list are added to it instead.
+    """
     value: Any = path
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike):
-        out = [matches for part in value for matches in expand(part)]
-        if not out:
+        out: list[str] = []
+        parts = list(value)
+        for part in parts:
+            try:
+                out += expand(part)
+            except NotFoundError as error:
+                if failed is None:
+                    raise
+                failed.append(error)
+        if not parts:
             raise UsageError("the list of paths is empty")
         return out
     text = text_of(value)

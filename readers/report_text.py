@@ -501,7 +501,7 @@ def _line(part: ReportData, room: int) -> str:
 
 def _about(part: ReportData) -> str:
     if part.ok or part.denied:
-        return next_command(part)
+        return part.next or next_command(part)
     return f"logwright verify {shlex.quote(part.path)}   for details of the worst"
 
 

@@ -103,7 +103,8 @@ def resolve(
     mention them in `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the
     system does not serve (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`); raise an error if one of a
     directory cannot be opened.
-    With `verb`, options that it does not use are refused.
+    With `verb`, options that it does not use are refused. `VERIFY` checks the paths that can be opened; the errors of the others are added
+    to `skipped`.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
     """
@@ -112,24 +113,30 @@ def resolve(
         container = next((part for part in registry.containers() if part.name == codec), None)
     file_codec, layout = _named(codec if container is None else container.layout)
     targets: list[Target] = []
-    for part in expand(path):
-        config = None if file_codec is not None else configuration(part)
-        if config is not None:
-            try:
-                named = _configured(
-                    part, config, layout, options or {}, skipped, recursive, files=verb is Verb.VERIFY
-                )
-            except UsageError as error:
-                error.path = error.path or part  # a setting is invalid
+    failed: list[LogwrightError] = []
+    for part in expand(path, failed if verb is Verb.VERIFY else None):
+        try:
+            targets += _resolve_path(
+                part,
+                file_codec,
+                layout,
+                dict(options or {}),
+                skipped,
+                recursive,
+                view,
+                stores_only=stores_only,
+                served=served,
+                files=verb is Verb.VERIFY,
+            )
+        except LogwrightError as error:
+            if verb is not Verb.VERIFY:
                 raise
-            targets += _served(named, skipped, part, view) if served and skipped is not None else named
-            continue
-        below: list[Target] = []
-        if skipped is not None:
-            below = _below(part, file_codec, layout, dict(options or {}), skipped, recursive)
-            below = [target for target in below if not stores_only or isinstance(target, DirectoryTarget)]
-            below = _served(below, skipped, part, view) if served else below
-        targets += below or [_target(part, file_codec, layout, dict(options or {}))]
+            error.path = error.path or part
+            failed.append(error)
+    if failed and (skipped is None or not targets):
+        raise failed[0]
+    if skipped is not None:
+        skipped.unopened += failed
     if served and skipped is not None and skipped.unopened:
         raise skipped.unopened[0]
     if not targets:
@@ -142,6 +149,36 @@ def resolve(
     if verb is not None:
         usage.check(targets, verb)
     return targets
+
+
+def _resolve_path(
+    path: str,
+    codec: Codec | None,
+    layout: Layout | None,
+    options: dict[str, Any],
+    skipped: Skipped | None,
+    recursive: bool | None,
+    view: str | None,
+    *,
+    stores_only: bool,
+    served: bool,
+    files: bool,
+) -> list[Target]:
+    """Return what is at one path that is not a glob. `files` as for `_configured`, the others as for `resolve`."""
+    config = None if codec is not None else configuration(path)
+    if config is not None:
+        try:
+            found = _configured(path, config, layout, options, skipped, recursive, files=files)
+        except UsageError as error:
+            error.path = error.path or path  # a setting is invalid
+            raise
+        return _served(found, skipped, path, view) if served and skipped is not None else found
+    below: list[Target] = []
+    if skipped is not None:
+        below = _below(path, codec, layout, options, skipped, recursive)
+        below = [target for target in below if not stores_only or isinstance(target, DirectoryTarget)]
+        below = _served(below, skipped, path, view) if served else below
+    return below or [_target(path, codec, layout, options)]
 
 
 def _served(targets: Sequence[Target], skipped: Skipped, path: str, view: str | None) -> list[Target]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -13,8 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def short_traceback(function: F) -> F:
-    """Decorate a function or generator function: a `LogwrightError` that it raises has one line of traceback. Other errors are bugs and keep
-    theirs."""
+    """Decorate a function or generator function: a `LogwrightError` that it raises has one line of traceback, unless LOGWRIGHT_DEBUG is set.
+    Other errors are bugs and keep theirs."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -22,7 +23,7 @@ def short_traceback(function: F) -> F:
             return function(*args, **kwargs)
         except LogwrightError as caught:
             error = caught
-        raise error.with_traceback(None) from None
+        raise _short(error) from None
 
     @functools.wraps(function)
     def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -31,6 +32,10 @@ def short_traceback(function: F) -> F:
             return
         except LogwrightError as caught:
             error = caught
-        raise error.with_traceback(None) from None
+        raise _short(error) from None
 
     return cast(F, generate if inspect.isgeneratorfunction(function) else call)
+
+
+def _short(error: LogwrightError) -> LogwrightError:
+    return error if os.environ.get("LOGWRIGHT_DEBUG") else error.with_traceback(None)

@@ -18,6 +18,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Verb, fold
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
+from logwright.readers.traceback import short_traceback
 
 _RESCUE = frozenset(fold(option.name) for option in RESCUE_OPTIONS)
 _READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW, Verb.COMPACT}
@@ -225,8 +226,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def suggest_parameters(function: Function) -> Function:
-    """Decorate a function with `**options`: an error about an unknown option names the function's own parameter if that is nearest."""
+    """Decorate a function of the public API: an error about an unknown option names the function's own parameter if that is nearest, and
+    the traceback of a user error has no frames of this package (`short_traceback`)."""
 
+    @short_traceback
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -157,9 +157,10 @@ def _failed(target: Target, report: Report, error: LogwrightError) -> None:
 
 
 def _unopened(error: LogwrightError, settings: VerifyOptions) -> Report:
-    """Return the report on a store of a directory of stores that could not be opened."""
+    """Return the report on a store or file, one of several, that could not be opened. That is no damage."""
     part = Report(error.path or "", max_faults=settings.max_faults)
-    part.file("", None).add(unread(error, "", 0, 0), denied=isinstance(error, AccessError))
+    part.file("", None).add(unread(error, "", 0, 0), denied=True)
+    part.next = None if isinstance(error, AccessError) else str(error)
     return part
 
 

@@ -13,6 +13,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
+from logwright.codec.plural import count
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
@@ -42,6 +43,15 @@ class Written:
     warnings: tuple[str, ...] = ()
     before_you_start: tuple[str, ...] = ()
     """Steps before starting the real system on the result."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {count(self.rows, 'row')}, {count(len(self.files), 'file')}, {count(self.bytes, 'byte')}"
+        ]
+        lines += [f"{name}: {value}" for name, value in self.ids.items()]
+        lines += [f"warning: {text}" for text in self.warnings]
+        lines += [f"before you start the system: {text}" for text in self.before_you_start]
+        return "\n  ".join(lines)
 
     @classmethod
     def of(cls, path: str, files: Mapping[str, int], summary: Summary) -> Written:

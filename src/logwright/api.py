@@ -20,6 +20,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
 from logwright.readers.target import DirectoryTarget, Skipped, Target, kind
+from logwright.readers.traceback import short_traceback
 from logwright.readers.usage import suggest_parameters
 from logwright.scanning import Paths, codec_of, paths_of
 
@@ -100,7 +101,8 @@ def verify(
     show: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Check files and directories and report what is damaged, where, and what is lost. Never raises for damage.
+    """Check files and directories and report what is damaged, where, and what is lost. Never raises for damage. If some of several paths
+    cannot be opened, the report says so, and the others are checked.
 
     A directory that is not itself a store stands for all stores in it, as a broker's log directory for its partitions. `recursive`: include
     the stores in all sub-folders; without it the report's `notes` name those that were skipped. `depth`: "structure" (lengths and headers),
@@ -123,16 +125,18 @@ def verify(
     report = Report(here, codec_of(targets), max_faults=max_faults)
     report.notes += skipped.notes
     verdict = None
+    places = expand(path, [])
     if settings.system is not None:
-        verdict = predict_start(path, codec, version=settings.system or None)
+        verdict = predict_start(places, codec, version=settings.system or None)
         settings = replace(settings, container=verdict is not None)
     report = _verify.verify(
         targets, report, settings, jobs=number("jobs", jobs, 1), show=show, unopened=skipped.unopened
     )
-    check_containers(path, targets, report)
+    closed = {error.path for error in skipped.unopened}
+    check_containers([place for place in places if place not in closed], targets, report)
     if settings.system is None and report.parts and not report.ok:
         # The system may refuse to start before it loads any of the damaged stores.
-        verdict = predict_start(path, codec)
+        verdict = predict_start(places, codec)
         verdict = None if verdict is None or verdict.opens else verdict
     if verdict is not None:
         report.starts(verdict.to_dict())
@@ -343,6 +347,7 @@ def inspect(
     }
 
 
+@short_traceback
 def detect(path: Path) -> str | None:
     """Return the codec of a file or the layout of a directory; None if it is not recognised."""
     return resolve.detect(path)

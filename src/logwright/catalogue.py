@@ -11,8 +11,10 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Option
 from logwright.codec.table import Table
 from logwright.readers import rescue
+from logwright.readers.traceback import short_traceback
 
 
+@short_traceback
 def codecs(name: str | None = None) -> list[dict[str, Any]]:
     """Return every codec and layout, or the one called `name`: its views, columns and options, with types and defaults."""
     containers = [container for container in registry.containers() if name in (None, container.name)]

@@ -24,11 +24,13 @@ from logwright.readers.stable_open import stable_open
 from logwright.readers.startup import check_start
 from logwright.readers.stream import Mode, ReadOptions, output_schema, stored_columns
 from logwright.readers.target import Skipped, Target, kind
+from logwright.readers.traceback import short_traceback
 from logwright.readers.usage import suggest_parameters
 
 Paths = Path | Sequence[Path]
 
 
+@short_traceback
 def read(
     path: Paths,
     codec: str | None = None,
@@ -68,7 +70,7 @@ def read(
     table = stream.to_table()
     report = stream.report
     if report.worst in (Severity.ERROR, Severity.WARNING) or report.missing or report.corrected:
-        warnings.warn(stream.report.text(), DamageWarning, stacklevel=2)
+        warnings.warn(stream.report.text(), DamageWarning, stacklevel=3)  # past `short_traceback`
     return table
 
 
@@ -158,6 +160,7 @@ class Scan:
             _verify.introduce(report, self._targets[0])
         return report
 
+    @short_traceback
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
         with stable_open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -421,6 +422,22 @@ def test_damaged_copy_is_complete_or_absent_after_any_failure(above: bool) -> No
 
     assert trust.every_operation(start, command, failed).failures > 20
     assert trust.every_crash(start, command, crashed).crashes > 20
+
+
+def test_disk_error_while_reading_back_is_not_recorded_as_damage(
+    partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preadv = os.preadv
+
+    def failing(fd: int, *rest: Any) -> int:
+        if ".tmp/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return preadv(fd, *rest)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    with pytest.raises(lw.StorageError, match="the copy cannot be read back"):
+        lw.damage(partition, tmp_path / "out", "flip:at=1")
+    assert not (tmp_path / "out").exists()
 
 
 def test_leftovers_of_a_killed_run_are_removed(partition: Path, tmp_path: Path) -> None:

@@ -141,6 +141,13 @@ def test_inspect_fails_if_a_store_may_not_be_read(
     assert lw.inspect(partition.parent)["unopened"] == [str(other)]
 
 
+def test_inspect_goes_on_after_a_path_that_cannot_be_opened(partition: Path, capsys: Out) -> None:
+    assert run("inspect", str(partition.parent / "gone"), str(partition)) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"{partition}  kafka.partition: ")
+    assert shown.err.startswith(f"error: {partition.parent / 'gone'}: no such file or directory.")
+
+
 def test_interrupt_during_imports_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
@@ -405,7 +412,7 @@ def test_errors_are_one_paragraph(
 
 
 def test_internal_error_is_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
-    monkeypatch.setattr(lw, "inspect", lambda *_: 1 / 0, raising=False)
+    monkeypatch.setattr(lw, "inspect", lambda *_, **__: 1 / 0, raising=False)
     assert run("inspect", "x") == 1
     assert "internal error in logwright (ZeroDivisionError" in capsys.readouterr().err
 

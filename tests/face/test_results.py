@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 import typing
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,3 +133,43 @@ def test_damage_without_damaged_bytes_counts_none(tmp_path: Path) -> None:
     report = lw.verify(partition)
     assert len([fault for _, fault in report.faults if fault.severity == "error"]) > 1
     assert "0 bytes of" not in report.text()
+
+
+def test_traceback_of_a_user_error_has_no_frames_of_this_package(tmp_path: Path) -> None:
+    gone, broken = tmp_path / "gone", tmp_path / "00000000000000000000.log"
+    lw.generate("kafka.log", broken, rows=3)
+    lw.damage(broken, tmp_path / "out", "zero:at=70,length=5")
+    calls: list[Callable[[], object]] = [
+        lambda: lw.read(gone),
+        lambda: lw.read(tmp_path / "out" / broken.name),
+        lambda: list(lw.scan(tmp_path / "out" / broken.name)),
+        lambda: lw.verify(gone),
+        lambda: lw.detect(gone),
+        lambda: lw.codecs("kafka.lg"),
+        lambda: lw.repair(gone, tmp_path / "repaired"),
+        lambda: lw.diff(gone, broken),
+        lambda: lw.write([{"key": "a"}], broken, "kafka.log"),
+    ]
+    for call in calls:
+        with pytest.raises(lw.LogwrightError) as caught:
+            call()
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        ours = [frame for frame in frames if frame.filename != __file__]
+        assert [frame.line for frame in ours] == ["raise _short(error) from None"] * len(ours)
+        assert caught.value.__suppress_context__
+
+
+def test_warning_about_damage_names_the_line_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    lw.generate("kafka.log", path, rows=3)
+    lw.damage(path, tmp_path / "out", "zero:at=70,length=5")
+    with pytest.warns(lw.DamageWarning) as caught:
+        lw.read(tmp_path / "out" / path.name, mode="DROPMALFORMED")
+    assert caught[0].filename == __file__
+
+
+def test_result_of_a_write_is_printed_on_several_lines(tmp_path: Path) -> None:
+    lines = str(lw.write([{"key": "a"}, {"key": "b"}], tmp_path / "w-0", "kafka.partition")).splitlines()
+    assert lines[0].startswith(f"{tmp_path / 'w-0'}: 2 rows, 6 files, ")
+    assert lines[1:3] == ["  first_offset: 0", "  last_offset: 1"]
+    assert lines[3].startswith("  before you start the system: ")

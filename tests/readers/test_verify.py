@@ -404,6 +404,29 @@ def test_parent_directory_stands_for_all_its_stores(
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 
+def test_path_that_cannot_be_opened_does_not_keep_others_from_being_checked(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """Nothing is known to be wrong with it, so the status is 1 (could not be checked) unless another one is damaged."""
+    write_store(tmp_path / "one", *SOUND)
+    (tmp_path / "other").write_bytes(b"?" * 50)
+    report = lw.verify([tmp_path / "gone", tmp_path / "one", tmp_path / "other", f"{tmp_path}/none*"])
+    assert [part.path for part in report.parts] == [
+        f"{tmp_path}/{name}" for name in ("one", "none*", "gone", "other")
+    ]
+    assert (report.ok, report.denied, report.parts[0].ok) == (False, True, True)
+    text = " ".join(report.text().split())
+    assert "1 checked, 3 not checked" in text
+    assert [fault.detail for part in report.parts[1:] for _, fault in part.faults] == [
+        "cannot be read: no file matches this pattern",
+        "cannot be read: no such file or directory",
+        "cannot be read: unrecognised file format (50 bytes)",
+    ]
+    assert f"{tmp_path}/gone: no such file or directory. Did you mean {tmp_path}/one?" in text
+    with pytest.raises(lw.NotFoundError):
+        lw.verify([tmp_path / "gone", f"{tmp_path}/none*"])
+
+
 def test_directory_of_stores_means_all_of_them(watched: Watched, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_store(tmp_path / "all" / name, *SOUND)

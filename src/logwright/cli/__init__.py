@@ -110,6 +110,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _run(args: Sequence[str] | None) -> None:
+    from logwright.cli.common import print_error
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
     from logwright.readers.process import keep_freed_memory, leave_out_pandas
 
@@ -128,13 +129,13 @@ def _run(args: Sequence[str] | None) -> None:
         _suggested(error).show()
         sys.exit(error.exit_code)
     except UsageError as error:
-        _say(error)
+        print_error(error)
         sys.exit(2)
     except DamageError as error:
-        _say(error)
+        print_error(error)
         sys.exit(3)
     except LogwrightError as error:
-        _say(error)
+        print_error(error)
         sys.exit(1)
     except (_ReaderGone, BrokenPipeError):
         _close_output()
@@ -142,12 +143,12 @@ def _run(args: Sequence[str] | None) -> None:
     except OSError as error:
         # Errors of input files are reported where they occur, so this one is about the output.
         _close_output()
-        _say(StorageError(error.strerror or str(error), path=error.filename or "standard output"))
+        print_error(StorageError(error.strerror or str(error), path=error.filename or "standard output"))
         sys.exit(1)
     except Exception as error:
         if os.environ.get("LOGWRIGHT_DEBUG"):
             raise
-        _say(
+        print_error(
             LogwrightError(
                 f"internal error in logwright ({type(error).__name__}: {error})",
                 advice="No output is half-written. Run the command again with LOGWRIGHT_DEBUG=1 and report the traceback",
@@ -197,8 +198,3 @@ def _suggested(error: click.ClickException) -> click.ClickException:
 def _close_output() -> None:
     """Discard further output, so that Python reports no second error when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(error: Exception) -> None:
-    mark = click.style("error:", fg="red", bold=True)
-    click.echo(f"{mark} {error}", err=True)

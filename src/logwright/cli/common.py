@@ -275,3 +275,7 @@ def width_of(stream: IO[str]) -> int | None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_error(error: Exception) -> None:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)

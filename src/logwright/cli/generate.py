@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from logwright.cli.common import ANY_OPTION, OwnOptionsCommand, own_options
-from logwright.codec.plural import count
 
 
 @click.command("generate", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
@@ -46,12 +43,5 @@ def command(
         raise click.UsageError("missing argument PATH")
     import logwright as lw
 
-    sample = lw.generate(codec, path, rows=rows, seed=seed, recipe=recipe, **own_options(ctx))
-    files = len(sample.manifest["files"])
-    click.echo(
-        f"{sample.path}: {count(sample.rows, 'row')}, {count(files, 'file')}, {count(sample.bytes, 'byte')}",
-        err=True,
-    )
-    beside = sorted({sample.manifest_path, *sample.expected.values()})
-    click.echo(f"also written: {', '.join(os.path.basename(path) for path in beside)}", err=True)
+    click.echo(lw.generate(codec, path, rows=rows, seed=seed, recipe=recipe, **own_options(ctx)), err=True)
     return 0

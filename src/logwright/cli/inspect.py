@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from logwright.cli.common import ANY_OPTION, CODEC, RECURSIVE, paths_and_options, print_json
+from logwright.cli.common import ANY_OPTION, CODEC, RECURSIVE, paths_and_options, print_error, print_json
 from logwright.codec.plural import count
 
 
@@ -24,16 +24,21 @@ def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: 
     import logwright as lw
 
     paths, options = paths_and_options(path)
-
-    if recursive:
-        options["recursive"] = True
-    results = [lw.inspect(name, codec, **options) for name in paths]
+    results, failed = [], []
+    for name in paths:
+        try:
+            results.append(lw.inspect(name, codec, recursive=recursive, **options))
+        except lw.LogwrightError as error:
+            if len(paths) == 1:
+                raise
+            failed.append(error)
     if as_json:
-        print_json(results if len(results) > 1 else results[0])
-    else:
-        for i, name in enumerate(results):
-            click.echo(("\n" if i else "") + render(name))
-    return 1 if any(result.get("unopened") for result in results) else 0
+        print_json(results if len(paths) > 1 else results[0])
+    elif results:
+        click.echo("\n\n".join(map(render, results)))
+    for error in failed:
+        print_error(error)
+    return 1 if failed or any(result.get("unopened") for result in results) else 0
 
 
 _WIDEST = 80
