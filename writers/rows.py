@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -143,6 +144,30 @@ def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
     if others:
         out.append(f"ignored the unknown {'columns' if len(others) > 1 else 'column'} {', '.join(others)}")
     return out
+
+
+@contextlib.contextmanager
+def misfits_named(rows: pa.RecordBatch | pa.Table, table: Table) -> Iterator[None]:
+    """Raise `UsageError` instead of an error of PyArrow if some columns of the rows have other types than those of the table."""
+    try:
+        yield
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        types = {column.name: column.type for column in table.columns}
+        misfits = [
+            f"{field.name!r} has type {field.type}, expected {types[field.name]}"
+            for field in rows.schema
+            if field.name in types and not _alike(field.type, types[field.name])
+        ]
+        if not misfits:
+            raise
+        raise UsageError(f"column {', column '.join(misfits)}: {error}") from None
+
+
+def _alike(type_: pa.DataType, expected: pa.DataType) -> bool:
+    """Return whether a column may have another type than expected: bytes may be any bytes or text."""
+    name = str(type_).removeprefix("large_")
+    text = name.startswith(("binary", "fixed_size_binary", "string"))
+    return type_ == expected or (pa.types.is_binary(expected) and text)
 
 
 def _in_milliseconds(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:

@@ -67,7 +67,8 @@ class TaskWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         with plain_errors(self._path):
             for part in rows.batches(batch, self._table):
-                self._stage.take(self._builder.add(part))
+                with rows.misfits_named(part, self._table):
+                    self._stage.take(self._builder.add(part))
 
     def commit(self) -> TaskMessage:
         """Finish: return when all rows are durable."""

@@ -158,7 +158,8 @@ def _write_directory(
             for batch in stream:
                 names.update(batch.schema.names)
                 size = max(size, batch.nbytes)
-                transaction.stage.take(_ahead(prefetcher, partial(builder.add, batch), size))
+                with rows.misfits_named(batch, table):
+                    transaction.stage.take(_ahead(prefetcher, partial(builder.add, batch), size))
             transaction.stage.take(_ahead(prefetcher, builder.finish, size))
         scratch.discard()
         summary = builder.summary()
@@ -193,7 +194,10 @@ def _write_file(
         for part, name in ((frames, "frames"), (file, "file"))
     ]
     # Encode in a thread while earlier bytes are written: all rows are in memory.
-    with Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher:
+    with (
+        Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher,
+        rows.misfits_named(all_rows, table),
+    ):
         size = put_whole(
             files,
             path,

@@ -173,3 +173,22 @@ def test_result_of_a_write_is_printed_on_several_lines(tmp_path: Path) -> None:
     assert lines[0].startswith(f"{tmp_path / 'w-0'}: 2 rows, 6 files, ")
     assert lines[1:3] == ["  first_offset: 0", "  last_offset: 1"]
     assert lines[3].startswith("  before you start the system: ")
+
+
+@pytest.mark.parametrize(
+    ("layout", "column", "values"),
+    [
+        ("kafka.partition", "timestamp", pa.array([1 << 60], pa.timestamp("s"))),
+        ("kafka.partition", "timestampType", pa.array(["x"])),
+        ("kafka.partition", "topic", pa.array([[1]])),
+        ("leveldb.db", "type", pa.array([b"\xff"])),
+        ("rocketmq.store", "queue_id", pa.array(["x"])),
+        ("bookkeeper.journal", "digest_type", pa.array([[1]])),
+    ],
+)
+def test_column_of_another_type_is_named(layout: str, column: str, values: pa.Array, tmp_path: Path) -> None:
+    row = {"topic": ["T"], "queue_id": [0], "body": [b""]} if layout == "rocketmq.store" else {"key": [b"k"]}
+    row = {"ledger_id": [1], "entry_id": [1]} if layout == "bookkeeper.journal" else row
+    with pytest.raises(lw.UsageError, match=f"column '{column}' has type "):
+        lw.write(pa.table(row | {column: values}), tmp_path / "w-0", layout)
+    assert not (tmp_path / "w-0").exists()

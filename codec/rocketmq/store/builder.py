@@ -207,7 +207,7 @@ class StoreBuilder:
     def _refuse_negative_queues(self, rows: pa.RecordBatch) -> None:
         if "queue_id" not in rows.schema.names:
             return
-        numbers = rows.column("queue_id").fill_null(0).to_numpy(zero_copy_only=False)
+        numbers = rows.column("queue_id").cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
         for i in np.flatnonzero(numbers < 0)[:1].tolist():
             raise UsageError(
                 f"row {self.rows + i}: queue_id is {numbers[i]}",

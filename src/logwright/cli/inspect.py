@@ -36,8 +36,8 @@ def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: 
         print_json(results if len(paths) > 1 else results[0])
     elif results:
         click.echo("\n\n".join(map(render, results)))
-    for error in failed:
-        print_error(error)
+    for failure in failed:
+        print_error(failure)
     return 1 if failed or any(result.get("unopened") for result in results) else 0
 
 
