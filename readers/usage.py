@@ -226,20 +226,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def suggest_parameters(function: Function) -> Function:
-    """Decorate a function of the public API: an error about an unknown option names the function's own parameter if that is nearest, and
-    the traceback of a user error has no frames of this package (`short_traceback`)."""
+    """Decorate a function of the public API. Its own parameters may be spelled as options may (`maxFaults`), an error about an unknown option
+    names a parameter if that is nearest, and the traceback of a user error has no frames of this package (`short_traceback`)."""
+    own = {fold(name): name for name in inspect.signature(function).parameters}
 
     @short_traceback
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return function(*args, **{own.get(fold(name), name): value for name, value in kwargs.items()})
         except UsageError as error:
             unknown = error.unknown
             if unknown is not None and unknown in kwargs:
-                own = list(inspect.signature(function).parameters)
-                near = difflib.get_close_matches(unknown.lower(), [*own, *error.known], n=1)
-                if near and near[0] in own:
+                near = difflib.get_close_matches(unknown.lower(), [*own.values(), *error.known], n=1)
+                if near and near[0] in own.values():
                     error.advice = f"Did you mean {near[0]!r}?"
             raise
 

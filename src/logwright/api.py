@@ -111,11 +111,12 @@ def verify(
     verdict. `clean`: whether the system was stopped cleanly; None: as the system's own marker says. `jobs`: number of processes. `show` is
     called with the number of bytes done and the total.
     """
+    max_faults = number("max_faults", max_faults)
     settings = _verify.VerifyOptions(
         _verify_file.Depth.of(depth),
         ("" if as_system is True else str(as_system)) if as_system not in (None, False) else None,
         flag("clean", clean),
-        number("max_faults", max_faults),
+        max_faults,
     )
     skipped = Skipped()
     deep = bool(flag("recursive", recursive))
@@ -310,9 +311,8 @@ def _text(path: Path | None) -> str | None:
 
 def _reports(max_faults: int) -> Callable[[Sequence[Target]], Report]:
     """Return a function that makes the report of some targets."""
-    return lambda targets: Report(
-        [target.path for target in targets], codec_of(targets), max_faults=max_faults
-    )
+    most = number("max_faults", max_faults)
+    return lambda targets: Report([target.path for target in targets], codec_of(targets), max_faults=most)
 
 
 @suggest_parameters

@@ -139,7 +139,7 @@ class Scan:
         table = self._reading.table
         self._columns = table.select(stored_columns(columns, self._mode))
         self._filter = understand(filter, table)
-        self._paths, self._max_faults = paths_of(path), max_faults
+        self._paths, self._max_faults = paths_of(path), number("max_faults", max_faults)
         self._codec = codec_of(targets)
         # Rows that are known without reading a file include no damaged ones.
         mode_of_rows = Mode.FAILFAST if self._reading.ready else self._mode

@@ -148,6 +148,22 @@ def test_inspect_goes_on_after_a_path_that_cannot_be_opened(partition: Path, cap
     assert shown.err.startswith(f"error: {partition.parent / 'gone'}: no such file or directory.")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--as_system", "4.3"], "unknown option --as_system. Did you mean --as-system?"),
+        (["--show", "1"], "unknown option --show"),
+        (["--max-faults", "x"], "max_faults is 'x'. Expected an integer of 0 or more"),
+    ],
+)
+def test_parameter_of_the_function_is_not_taken_for_an_option_of_the_files(
+    words: list[str], message: str, partition: Path, capsys: Out
+) -> None:
+    assert run("verify", str(partition), *words) == 2
+    assert message in capsys.readouterr().err
+    assert run("verify", str(partition), "--max-faults", "1") == 0
+
+
 def test_interrupt_during_imports_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

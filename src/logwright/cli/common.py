@@ -43,6 +43,10 @@ def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]
 
 
 def _split(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
+    from logwright.codec.option import fold
+
+    # Parameters of the verb, which click knows by other spellings, and the progress of its Python function.
+    reserved = {"show", *(fold(param.name or "") for param in click.get_current_context().command.params)}
     paths: list[str] = []
     options: dict[str, Any] = {}
     rest = list(words)
@@ -56,6 +60,8 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
             if not rest or rest[0].startswith("--"):
                 raise click.UsageError(f"option --{name} needs a value{_instead(name)}")
             value = rest.pop(0)
+        if fold(name) in reserved:
+            raise click.UsageError(f"unknown option --{name}{_instead(name)}")
         options[name] = value
     return paths, options
 
