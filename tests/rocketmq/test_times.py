@@ -203,3 +203,14 @@ def test_index_is_not_blamed_for_a_wrong_time_of_a_message(tmp_path: Path) -> No
     assert faults(store) == []
     lw.repair(store, tmp_path / "out")
     assert changed_files(store, tmp_path / "out") == []
+
+
+def test_inspect_counts_messages_and_names_their_times_and_offsets(tmp_path: Path) -> None:
+    store = written(tmp_path / "store", [TIME, TIME + 5, TIME + HOUR])
+    facts = lw.inspect(store)["facts"]
+    assert facts["messages"] == 3
+    rows = lw.read(store, columns=["physical_offset", "store_timestamp"]).to_pydict()
+    assert facts["physical_offset"] == [0, rows["physical_offset"][-1]]
+    assert facts["store_timestamp"] == [rows["store_timestamp"][0], rows["store_timestamp"][-1]]
+    lw.write([], tmp_path / "empty", "rocketmq.store", **SIZES)
+    assert lw.inspect(tmp_path / "empty")["facts"]["store_timestamp"] is None

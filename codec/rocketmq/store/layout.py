@@ -22,7 +22,7 @@ from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED as FLUSHED
 from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.startup.message import integer
-from logwright.codec.rocketmq.store import builder, tree, views
+from logwright.codec.rocketmq.store import builder, facts, tree, views
 from logwright.codec.rocketmq.store.log import UNITS, renamed
 from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
@@ -196,6 +196,9 @@ class Store(RowLayout):
             "index_files": sum(file.codec == _DERIVED[tree.INDEX] for file in files),
             "abort": tree.ABORT in names,
         }
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts.facts(listing, plan)
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
