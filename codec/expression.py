@@ -25,7 +25,7 @@ PEEK_SIZE = 4
 UNBOUNDED = (1 << 31) - 1
 """The largest size of a value without a smaller limit: lengths are 32-bit in every format so far."""
 
-_OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
+OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
     ast.Mult: ("*", operator.mul),
@@ -75,10 +75,8 @@ class Expression:
     @property
     def peeks(self) -> tuple[tuple[int, bool], ...]:
         """The distinct look-aheads: (place, signed)."""
-        calls = [
-            node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and _called(node) in PEEKS
-        ]
-        return tuple(dict.fromkeys((_argument(call), PEEKS[_called(call)]) for call in calls))
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in PEEKS]
+        return tuple(dict.fromkeys((argument_of(call), PEEKS[called(call)]) for call in calls))
 
     @property
     def condition(self) -> bool:
@@ -99,11 +97,11 @@ expression = cache(Expression)
 """Parse an expression, once per text."""
 
 
-def _called(call: ast.Call) -> str:
+def called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
-def _argument(call: ast.Call) -> int:
+def argument_of(call: ast.Call) -> int:
     place: int = ast.literal_eval(call.args[0])
     return place
 
@@ -118,9 +116,9 @@ def _value(tree: ast.expr, scope: Mapping[str, Any], ahead: Ahead) -> Any:
             return _value(inner, scope, ahead)[name]
         case ast.Subscript(value=inner, slice=place):
             return _value(inner, scope, ahead)[_value(place, scope, ahead)]
-        case ast.Call(args=[argument]) if _called(tree) in PEEKS:
-            return ahead.peek(_value(argument, scope, ahead), signed=PEEKS[_called(tree)])
-        case ast.Call(args=[argument]) if _called(tree) == "len":
+        case ast.Call(args=[argument]) if called(tree) in PEEKS:
+            return ahead.peek(_value(argument, scope, ahead), signed=PEEKS[called(tree)])
+        case ast.Call(args=[argument]) if called(tree) == "len":
             return len(_value(argument, scope, ahead) or b"")
         case ast.IfExp(test=test, body=body, orelse=other):
             return _value(body if _value(test, scope, ahead) else other, scope, ahead)
@@ -129,61 +127,5 @@ def _value(tree: ast.expr, scope: Mapping[str, Any], ahead: Ahead) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, scope, ahead)
         case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _OPERATORS[type(op)][1](_value(left, scope, ahead), _value(right, scope, ahead))
+            return OPERATORS[type(op)][1](_value(left, scope, ahead), _value(right, scope, ahead))
     raise SyntaxError(f"{ast.unparse(tree)!r} is not supported in an expression")
-
-
-class Spelling:
-    """Translates expressions to another language. A subclass spells names and look-aheads."""
-
-    both, either = "&&", "||"
-
-    def name(self, name: str) -> str:
-        """Spell the name of a field, or `left`."""
-        raise NotImplementedError
-
-    def peek(self, place: int, *, signed: bool) -> str:
-        """Spell the integer `place` bytes ahead."""
-        raise NotImplementedError
-
-    def member(self, inner: str, name: str) -> str:
-        """Spell a field of a structure."""
-        return f"{inner}.{name}"
-
-    def number(self, text: str) -> str:
-        """Translate an expression to a number: 1 or 0 for a condition."""
-        return f"{self.of(text)} ? 1 : 0" if expression(text).condition else self.of(text)
-
-    def of(self, text: str) -> str:
-        """Translate an expression. Raises `TypeError` for one that the language cannot express."""
-        return self._of(expression(text).tree)
-
-    def _of(self, tree: ast.expr) -> str:
-        match tree:
-            case ast.Constant(value=int(value)):
-                return str(value)
-            case ast.Name(id=name):
-                return self.name(name)
-            case ast.Attribute(value=inner, attr=name):
-                return self.member(self._of(inner), name)
-            case ast.Call() if _called(tree) in PEEKS:
-                return self.peek(_argument(tree), signed=PEEKS[_called(tree)])
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return f"{self._of(test)} ? {self._inner(body)} : {self._inner(other)}"
-            case ast.BoolOp(op=op, values=values):
-                word = self.either if isinstance(op, ast.Or) else self.both
-                return f" {word} ".join(self._inner(value, ast.BoolOp) for value in values)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return f"-{self._inner(operand)}"
-            case (
-                ast.BinOp(left=left, op=op, right=right)
-                | ast.Compare(left=left, ops=[op], comparators=[right])
-            ):
-                return f"{self._inner(left)} {_OPERATORS[type(op)][0]} {self._inner(right)}"
-        raise TypeError(f"{ast.unparse(tree)!r} cannot be expressed")
-
-    def _inner(self, tree: ast.expr, inside: type[ast.expr] | None = None) -> str:
-        """Translate an operand, in parentheses if the language may have another precedence."""
-        simple = (ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.UnaryOp)
-        plain = isinstance(tree, simple) or (inside is ast.BoolOp and isinstance(tree, ast.Compare))
-        return self._of(tree) if plain else f"({self._of(tree)})"

@@ -181,11 +181,11 @@ def fields(a: Span, b: Span) -> list[FieldDifference]:
 
 
 def _fields(a: Span, b: Span, mine: Focus, other: Focus) -> list[FieldDifference]:
-    sides = [
+    left, right = (
         span.file.explain(span.start, span.stop, focus, frame=span.frame)
         for span, focus in ((a, mine), (b, other))
-    ]
-    return list(_differences(sides[0], sides[1]))
+    )
+    return list(_children(left.nodes, right.nodes, left.space, right.space, ""))
 
 
 def row_fields(a: Span, row_a: int, b: Span, row_b: int) -> list[FieldDifference]:
@@ -209,10 +209,6 @@ def row_place(span: Span, row: int) -> str | None:
 
 
 # Trees
-
-
-def _differences(a: Explained, b: Explained) -> Iterator[FieldDifference]:
-    yield from _children(a.nodes, b.nodes, a.space, b.space, "")
 
 
 def _row(side: Explained, row: int) -> tuple[str, Node, _Space] | None:

@@ -18,6 +18,7 @@ from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.store.listing import Entry, Listing, export
 from logwright.readers.listing import Directory, open_listing
+from logwright.readers.report_data import alive
 from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.target import DirectoryTarget, FileTarget, Target
@@ -77,10 +78,7 @@ def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
         "kind": "directories",
         "codec": ", ".join(names) if container is None else container.name,
         "title": f"{len(targets)} directories" if container is None else container.title,
-        "live": next(
-            (candidate for candidate in (True, False) if candidate in [target.live for target in targets]),
-            None,
-        ),
+        "live": alive([target.live for target in targets]),
         "bytes": sum(file.size for target in targets for file in target.plan.files),
         "directories": [
             {

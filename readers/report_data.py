@@ -423,7 +423,7 @@ class ReportData(Mapping[str, Any]):
             "path": self.path,
             "codec": self.codec,
             "ok": self.ok,
-            "live": self.live if not self.parts else _alive([part.live for part in self.parts]),
+            "live": self.live if not self.parts else alive([part.live for part in self.parts]),
             "bytes": self.bytes,
             "bytes_damaged": self.bytes_damaged,
             "frames": self.frames,
@@ -457,7 +457,8 @@ class ReportData(Mapping[str, Any]):
         return len(self.to_dict())
 
 
-def _alive(parts: Sequence[bool | None]) -> bool | None:
+def alive(parts: Sequence[bool | None]) -> bool | None:
+    """Return whether the system runs on any of several stores; None if that is unknown of all."""
     return next((value for value in (True, False) if value in parts), None)
 
 

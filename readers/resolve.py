@@ -112,24 +112,32 @@ def resolve(
     if skipped is not None and codec is not None:
         container = next((part for part in registry.containers() if part.name == codec), None)
     file_codec, layout = _named(codec if container is None else container.layout)
+    is_check = verb is Verb.VERIFY
+
+    def found(path: str) -> list[Target]:
+        own = dict(options or {})
+        config = None if file_codec is not None else configuration(path)
+        if config is not None:
+            try:
+                named = _configured(path, config, layout, own, skipped, recursive, files=is_check)
+            except UsageError as error:
+                error.path = error.path or path  # a setting is invalid
+                raise
+            return _served(named, skipped, path, view) if served and skipped is not None else named
+        below: list[Target] = []
+        if skipped is not None:
+            below = _below(path, file_codec, layout, own, skipped, recursive)
+            below = [target for target in below if not stores_only or isinstance(target, DirectoryTarget)]
+            below = _served(below, skipped, path, view) if served else below
+        return below or [_target(path, file_codec, layout, own)]
+
     targets: list[Target] = []
     failed: list[LogwrightError] = []
-    for part in expand(path, failed if verb is Verb.VERIFY else None):
+    for part in expand(path, failed if is_check else None):
         try:
-            targets += _resolve_path(
-                part,
-                file_codec,
-                layout,
-                dict(options or {}),
-                skipped,
-                recursive,
-                view,
-                stores_only=stores_only,
-                served=served,
-                files=verb is Verb.VERIFY,
-            )
+            targets += found(part)
         except LogwrightError as error:
-            if verb is not Verb.VERIFY:
+            if not is_check:
                 raise
             error.path = error.path or part
             failed.append(error)
@@ -149,36 +157,6 @@ def resolve(
     if verb is not None:
         usage.check(targets, verb)
     return targets
-
-
-def _resolve_path(
-    path: str,
-    codec: Codec | None,
-    layout: Layout | None,
-    options: dict[str, Any],
-    skipped: Skipped | None,
-    recursive: bool | None,
-    view: str | None,
-    *,
-    stores_only: bool,
-    served: bool,
-    files: bool,
-) -> list[Target]:
-    """Return what is at one path that is not a glob. `files` as for `_configured`, the others as for `resolve`."""
-    config = None if codec is not None else configuration(path)
-    if config is not None:
-        try:
-            found = _configured(path, config, layout, options, skipped, recursive, files=files)
-        except UsageError as error:
-            error.path = error.path or path  # a setting is invalid
-            raise
-        return _served(found, skipped, path, view) if served and skipped is not None else found
-    below: list[Target] = []
-    if skipped is not None:
-        below = _below(path, codec, layout, options, skipped, recursive)
-        below = [target for target in below if not stores_only or isinstance(target, DirectoryTarget)]
-        below = _served(below, skipped, path, view) if served else below
-    return below or [_target(path, codec, layout, options)]
 
 
 def _served(targets: Sequence[Target], skipped: Skipped, path: str, view: str | None) -> list[Target]:

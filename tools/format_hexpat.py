@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from format_ksy import ahead, behind, described, expressible, field_of, once, optional
+from format_spelling import Spelling
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
@@ -24,7 +25,7 @@ from logwright.codec.describe import (
     Type,
     Varint,
 )
-from logwright.codec.expression import LEFT, PEEK_SIZE, Spelling, expression
+from logwright.codec.expression import LEFT, PEEK_SIZE, expression
 from logwright.codec.text import Word
 
 _KEYWORDS = {"padding", "parent", "this", "in", "out", "ref", "str", "char", "auto", "null", "end"}

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from format_spelling import Spelling
+
 from logwright.codec.base import Codec
 from logwright.codec.describe import (
     Bytes,
@@ -27,7 +29,7 @@ from logwright.codec.describe import (
     Varint,
     structures,
 )
-from logwright.codec.expression import LEFT, OUTER, PEEK_SIZE, Spelling, expression
+from logwright.codec.expression import LEFT, OUTER, PEEK_SIZE, expression
 from logwright.codec.text import Word
 
 _VARINTS = {

@@ -58,50 +58,25 @@ if TYPE_CHECKING:
     from logwright.scanning import scan as scan
     from logwright.writers.write import Written
 
-_HOME = {
-    **dict.fromkeys(
-        (
-            "detect",
-            "edit",
-            "explain",
-            "generate",
-            "inspect",
-            "rebuild",
-            "repair",
-            "verify",
-            "write",
-        ),
-        "logwright.api",
-    ),
-    **dict.fromkeys(
-        (
-            "AccessError",
-            "BusyError",
-            "DamageError",
-            "DamageWarning",
-            "ExistsError",
-            "Fault",
-            "LogwrightError",
-            "NotFoundError",
-            "StorageError",
-            "UnsupportedError",
-            "UsageError",
-        ),
-        "logwright.codec.fault",
-    ),
-    **dict.fromkeys(("Scan", "read", "scan"), "logwright.scanning"),
-    "codecs": "logwright.catalogue",
-    **dict.fromkeys(("Damaged", "damage"), "logwright.corpora.damage"),
-    "Generated": "logwright.corpora.generate",
-    "convert": "logwright.conversion",
-    "diff": "logwright.comparison",
-    "Explanation": "logwright.explanation",
-    "Difference": "logwright.readers.difference",
-    "Report": "logwright.readers.report",
-    "Roundtrip": "logwright.roundtrip.check",
-    "Written": "logwright.writers.write",
+_NAMES = {
+    "logwright.api": "detect edit explain generate inspect rebuild repair verify write",
+    "logwright.catalogue": "codecs",
+    "logwright.codec.fault": "AccessError BusyError DamageError DamageWarning ExistsError Fault LogwrightError NotFoundError StorageError "
+    "UnsupportedError UsageError",
+    "logwright.comparison": "diff",
+    "logwright.conversion": "convert",
+    "logwright.corpora.damage": "Damaged damage",
+    "logwright.corpora.generate": "Generated",
+    "logwright.explanation": "Explanation",
+    "logwright.readers.difference": "Difference",
+    "logwright.readers.report": "Report",
+    "logwright.roundtrip.check": "Roundtrip",
+    "logwright.scanning": "Scan read scan",
+    "logwright.writers.write": "Written",
 }
-"""The module of each public name. A new verb is added here and above."""
+"""The public names of each module. A new verb is added here and above."""
+
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: RUF022
     "Scan", "codecs", "convert", "damage", "detect", "diff", "edit", "explain", "generate", "inspect", "read", "rebuild", "repair",

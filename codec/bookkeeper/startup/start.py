@@ -73,7 +73,8 @@ class ServedBookie(Served):
             if read.error:
                 out.append(f"ledger {read.ledger} cannot be opened by a client: {read.error}")
             for entry, error in list(read.refused.items())[:1]:
-                more = f" (and {len(read.refused) - 1} others)" if len(read.refused) > 1 else ""
+                others = plural.count(len(read.refused) - 1, "other")
+                more = f" (and {others})" if len(read.refused) > 1 else ""
                 text = ": ".join(error.chain())
                 out.append(f"ledger {read.ledger}: entry {entry}{more} is not served: {text}")
             wrong = [entry for entry, failure in read.failed.items() if failure.startswith("BKDigest")]
