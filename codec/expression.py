@@ -40,6 +40,7 @@ OPERATORS: dict[type[ast.AST], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
+"""Each operator as the languages of the docs spell it, and as Python computes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,12 @@ expression = cache(Expression)
 
 
 def called(call: ast.Call) -> str:
+    """Return the name of the function that an expression calls; "" for anything else."""
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def argument_of(call: ast.Call) -> int:
+    """Return the argument of a look-ahead, which is a constant."""
     place: int = ast.literal_eval(call.args[0])
     return place
 

@@ -57,6 +57,8 @@ class Rows:
                 advice="Remove rows with drop, or replace values with redact: drop=[('key', '==', b'user-7')] "
                 "(--drop 'key == user-7')",
             )
+        if self._redact is None and value not in (b"", ""):
+            raise UsageError("with_ (--with, --with-null) has no effect without redact (--redact)")
         known: list[str] = []
         for filter in (self._drop, self._redact):
             known += filter.columns if filter is not None else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import resource
 import shlex
@@ -162,6 +163,29 @@ def test_parameter_of_the_function_is_not_taken_for_an_option_of_the_files(
     assert run("verify", str(partition), *words) == 2
     assert message in capsys.readouterr().err
     assert run("verify", str(partition), "--max-faults", "1") == 0
+
+
+@pytest.mark.parametrize(("setting", "styled"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_is_respected_on_a_terminal(setting: dict[str, str], styled: bool, partition: Path) -> None:
+    for words in (["inspect", str(partition)], ["inspect", "gone"]):
+        main_end, end = pty.openpty()
+        environment = {name: text for name, text in os.environ.items() if name != "NO_COLOR"} | setting
+        command = [sys.executable, "-m", "logwright", *words]
+        subprocess.run(command, stdout=end, stderr=end, env=environment, check=False)
+        os.close(end)
+        assert (b"\x1b[" in os.read(main_end, 1 << 16)) == styled
+        os.close(main_end)
+
+
+def test_binary_formats_are_not_printed_to_a_terminal(
+    partition: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run("dump", str(partition), "--format", "arrow") == 2
+    assert (
+        "arrow is binary, but standard output is a terminal. Name a file with --out"
+        in capsys.readouterr().err
+    )
 
 
 def test_interrupt_during_imports_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from compaction_reference import Reference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +29,6 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.names import parse_segment, segment_name
 from logwright.roundtrip.kafka.compaction import DAY, START, RandomLog
-from logwright.roundtrip.kafka.compaction_reference import Reference
 
 
 def compacted(source: Path, target: Path, **options):

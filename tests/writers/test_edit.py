@@ -417,3 +417,10 @@ def test_preallocated_zeros_and_empty_segments(tmp_path: Path) -> None:
     assert any(removed["why"] == "not a batch" for removed in report.cut or ())
     empty = KAFKA["craft_only_empty_segment"].partition
     lw.edit(empty, tmp_path / "c" / empty.name, drop="offset == 1", allow_no_match=True)
+
+
+def test_replacement_without_redaction_is_refused(tmp_path: Path) -> None:
+    source = partition(tmp_path / "users-0")
+    for value in ("x", None):
+        with pytest.raises(lw.UsageError, match="has no effect without redact"):
+            lw.edit(source, tmp_path / "out-0", drop="offset == 1", with_=value)

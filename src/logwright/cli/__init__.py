@@ -110,7 +110,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _run(args: Sequence[str] | None) -> None:
-    from logwright.cli.common import print_error
+    from logwright.cli.common import color, print_error
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
     from logwright.readers.process import keep_freed_memory, leave_out_pandas
 
@@ -120,7 +120,7 @@ def _run(args: Sequence[str] | None) -> None:
     if args is None:
         leave_out_pandas()
     try:
-        status = group.main(args=args, prog_name="logwright", standalone_mode=False)
+        status = group.main(args=args, prog_name="logwright", standalone_mode=False, color=color())
         sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Abort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -283,5 +284,10 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def color() -> bool | None:
+    """Return False if NO_COLOR is set; None leaves it to the terminal."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
 def print_error(error: Exception) -> None:
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True, color=color())

@@ -59,7 +59,12 @@ def command(
     paths, options = paths_and_options(path)
 
     if out in (None, "-"):
-        kind = kind or ("text" if out is None and sys.stdout.isatty() else "jsonl")
+        on_terminal = out is None and sys.stdout.isatty()
+        kind = kind or ("text" if on_terminal else "jsonl")
+        if on_terminal and kind in ("parquet", "arrow"):
+            raise lw.UsageError(
+                f"{kind} is binary, but standard output is a terminal", advice="Name a file with --out"
+            )
     else:
         assert out is not None
         kind = kind or format_of(out)
