@@ -147,15 +147,15 @@ def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
 
 
 @contextlib.contextmanager
-def misfits_named(rows: pa.RecordBatch | pa.Table, table: Table) -> Iterator[None]:
-    """Raise `UsageError` instead of an error of PyArrow if some columns of the rows have other types than those of the table."""
+def misfits_named(schema: pa.Schema, table: Table) -> Iterator[None]:
+    """Raise `UsageError` instead of an error of PyArrow if some columns of rows with this schema have other types than those of the table."""
     try:
         yield
     except (pa.ArrowException, OverflowError, TypeError) as error:
         types = {column.name: column.type for column in table.columns}
         misfits = [
             f"{field.name!r} has type {field.type}, expected {types[field.name]}"
-            for field in rows.schema
+            for field in schema
             if field.name in types and not _alike(field.type, types[field.name])
         ]
         if not misfits:

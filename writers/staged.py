@@ -67,7 +67,7 @@ class TaskWriter:
     def add(self, batch: pa.RecordBatch) -> None:
         with plain_errors(self._path):
             for part in rows.batches(batch, self._table):
-                with rows.misfits_named(part, self._table):
+                with rows.misfits_named(part.schema, self._table):
                     self._stage.take(self._builder.add(part))
 
     def commit(self) -> TaskMessage:
@@ -238,7 +238,10 @@ def _place(
     extra = StagedFolder(files, transaction.work.below("extra"), name)
     files.mkdir(extra.path)
     files.adopt(extra.path, transaction.work.own)
-    placement = layout.assemble(transaction.listing, name, parts, extra, options)
+    stored = next((part.facts["schema"] for _, part in parts if part.facts.get("schema")), None)
+    schema = pa.schema([]) if stored is None else pa.ipc.read_schema(pa.py_buffer(stored))
+    with rows.misfits_named(schema, taken_table(layout, options.passed())):
+        placement = layout.assemble(transaction.listing, name, parts, extra, options)
     places = {id(stage): stage for stage in (*(stage for stage, _ in parts), extra)}
     for stage in places.values():
         stage.flush()

@@ -158,7 +158,7 @@ def _write_directory(
             for batch in stream:
                 names.update(batch.schema.names)
                 size = max(size, batch.nbytes)
-                with rows.misfits_named(batch, table):
+                with rows.misfits_named(batch.schema, table):
                     transaction.stage.take(_ahead(prefetcher, partial(builder.add, batch), size))
             transaction.stage.take(_ahead(prefetcher, builder.finish, size))
         scratch.discard()
@@ -196,7 +196,7 @@ def _write_file(
     # Encode in a thread while earlier bytes are written: all rows are in memory.
     with (
         Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher,
-        rows.misfits_named(all_rows, table),
+        rows.misfits_named(all_rows.schema, table),
     ):
         size = put_whole(
             files,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import toy
 
@@ -134,6 +135,15 @@ def test_task_reports_wrong_rows(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a null") as caught:
         begun.task(0).add(toy.numbers(None))
     assert caught.value.path == str(tmp_path / "box")
+    begun.abort()
+
+
+def test_commit_names_the_column_of_another_type(tmp_path: Path) -> None:
+    begun = StagedWrite(str(tmp_path / "store"), "rocketmq.store")
+    writer = begun.task(0)
+    writer.add(pa.record_batch({"topic": ["T"], "queue_id": ["x"], "body": [b""]}))
+    with pytest.raises(UsageError, match="column 'queue_id' has type string, expected int32"):
+        begun.commit([pickled(writer.commit())])
     begun.abort()
 
 
