@@ -71,6 +71,10 @@ class Overlay:
     def entries(self) -> Sequence[Entry]:
         return [Entry(name, self.size(name)) for name in sorted(self._files)]
 
+    def names(self) -> Collection[str]:
+        """Return the names of the files, in any order. Unlike `entries` this takes no time."""
+        return self._files.keys()
+
     def parent(self) -> Listing | None:
         return self.below.parent()
 

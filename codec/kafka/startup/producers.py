@@ -90,11 +90,8 @@ class ProducerStateManager:
 
     def _list(self) -> None:
         """List the snapshots. Raises `BrokerError` for a name without a number."""
-        self.snapshots = {
-            offset_of(entry.name): entry.name
-            for entry in self.overlay.entries()
-            if entry.name.endswith(_SUFFIX)
-        }
+        names = sorted(name for name in self.overlay.names() if name.endswith(_SUFFIX))
+        self.snapshots = {offset_of(name): name for name in names}
 
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
         """Take batches that `check` has accepted."""

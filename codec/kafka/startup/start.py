@@ -414,8 +414,7 @@ class RaftLogAbove(Above):
     def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
         name = check_raft_log(overlay, loaded.log_start_offset, self.folders)
         if name is not None:
-            size = next(entry.size for entry in overlay.entries() if entry.name == name)
-            snapshot = read_snapshot(overlay, name, size)
+            snapshot = read_snapshot(overlay, name, overlay.size(name))
             if snapshot.error is not None:
                 raise snapshot.error
             if snapshot.flaw:
