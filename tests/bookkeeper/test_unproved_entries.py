@@ -93,7 +93,7 @@ def test_entry_of_an_unknown_ledger_at_the_place_of_another_one_is_damage(
 def test_single_entry_of_a_ledger_that_the_bookie_does_not_know_is_reported(tmp_path: Path) -> None:
     """The bookie was killed before it wrote the index and the ledgers map."""
     bookie, log = tmp_path / "bookie", tmp_path / "bookie/ledger/current/0.log"
-    lw.write(rows([3, 7], 12), bookie, BOOKIE, digestType="CRC32C")
+    lw.write(rows([3, 7], 12), bookie, BOOKIE, **HMAC)
     data = bytearray(log.read_bytes())
     data[8:20] = bytes(12)
     log.write_bytes(data[: positions(log)[7, 11] + 100])
@@ -248,3 +248,51 @@ def test_type_that_an_option_assumes_proves_no_ledger_of_a_bookie(tmp_path: Path
     assert set(seen["ledger_id"].to_pylist()) == {3, 7}
     with pytest.raises(lw.DamageError, match="a ledger without an index"):
         lw.read(bookie, view="journal", digestType="DUMMY")
+
+
+def mixed_rows() -> list[dict[str, Any]]:
+    """Return entries of three ledgers in turn: with CRC-32C, CRC-32 and HMAC."""
+    return [
+        {
+            "ledger_id": i % 3,
+            "entry_id": i // 3,
+            "payload": b"entry %d " % i * (3 + i % 4) + random.Random(i).randbytes(i % 50),
+            "digest_type": ["CRC32C", "CRC32", "HMAC"][i % 3],
+        }
+        for i in range(30)
+    ]
+
+
+@pytest.mark.parametrize("with_password", [True, False])
+@pytest.mark.parametrize(("codec", "file"), [(LOG, "0.log"), ("bookkeeper.journal", "0.txn")])
+def test_no_entry_with_a_right_digest_is_lost_after_one_that_lost_bytes(
+    codec: str, file: str, with_password: bool, tmp_path: Path
+) -> None:
+    """The size of the damaged entry reaches into the next one. Bytes of its header look like another entry that ends at a later one."""
+    passwords = {"passwd": {2: b"secret"}}
+    path, written = tmp_path / file, mixed_rows()
+    options: dict[str, Any] = {"ledgersMap": False} if codec == LOG else {"journalFormatVersionToWrite": 4}
+    lw.write(written, path, codec, **passwords, **options)
+    healthy = path.read_bytes()
+    columns = ["ledger_id", "entry_id", "position"]
+    places = [row["position"] for row in lw.read(path, codec, columns=columns).to_pylist()]
+    read_options = passwords if with_password else {}
+    proved = {(row["ledger_id"], row["entry_id"]) for row in written if with_password or row["ledger_id"] < 2}
+    for number in range(2, len(written), 3):
+        for at, size in ((3, 1), (4, 7), (20, 7), (50, 1), (50, 7)):
+            place = places[number] + at
+            path.write_bytes(healthy[:place] + healthy[place + size :])
+            present = set(entries(path, **read_options))
+            lost = {(written[number]["ledger_id"], written[number]["entry_id"])}
+            assert proved - present <= lost, (number, at, size)
+
+
+def test_entry_with_the_crc_of_another_ledger_is_damage_although_several_bits_differ(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    lw.write(mixed_rows()[:15], path, LOG, passwd=b"secret", ledgersMap=False)
+    data = bytearray(path.read_bytes())
+    place = positions(path)[1, 2]
+    data[place + 11] = 0xAC
+    path.write_bytes(data)
+    assert (0xAC, 2) not in entries(path)
+    assert len(entries(path)) == 14

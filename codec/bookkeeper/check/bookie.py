@@ -122,7 +122,8 @@ class BookieChecker:
         yield from self._conflicts(logs)
         yield from self._index(logs)
         yield from self._marks()
-        yield from self._replayed_lacs()
+        for ledger, (name, at, lac) in sorted(self._lacs.items()):
+            yield from self._lac(ledger, name, lac, at + IDS + 4)
         yield from self._damaged_keys()
 
     def _start(self) -> Iterator[tuple[str, Fault]]:
@@ -299,10 +300,6 @@ class BookieChecker:
         if lac and not lac_matches(ledger, lac, len(lac) - LAC_SIZE, password):
             system = f"a client cannot open ledger {ledger}"
             yield name, _fault(WRONG_LAC, system, at=at, size=len(lac) if name else 0, kind=Kind.PAYLOAD)
-
-    def _replayed_lacs(self) -> Iterator[tuple[str, Fault]]:
-        for ledger, (name, at, lac) in sorted(self._lacs.items()):
-            yield from self._lac(ledger, name, lac, at + IDS + 4)
 
     def _damaged_keys(self) -> Iterator[tuple[str, Fault]]:
         """Check that all copies of a master key are equal, and that none is that of other ledgers with one bit flipped."""

@@ -8,15 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
-from logwright.codec.bookkeeper.formats.digest import (
-    CRC32,
-    CRC32C,
-    HEADER,
-    HMAC,
-    SIZES,
-    Passwords,
-    hmac_of,
-)
+from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, SIZES, Passwords, hmac_of
 from logwright.codec.columns import distinct, values_of
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError

@@ -272,9 +272,7 @@ def strays(entries: Entries, sizes: Int64s, digests: Digests, offset: int) -> It
     index = index[order]
     rows = np.stack((entries.ledger[index], entries.entry[index], before[order], after[order]), axis=1)
     for k, right_ledger, right_entry in (*_wrong_entries(rows), *_wrong_ledgers(rows)):
-        ledger, entry = rows[k, :2].tolist()
-        place = int(entries.start[index[k]]) - _SIZE + offset
-        if not _is_at(ledger, entry, place, digests):
+        if not at_indexed_place(entries.pick(index[k : k + 1]), digests, offset)[0]:
             text = f"one bit of the ids is flipped: this fits as entry {right_entry} of ledger {right_ledger}, which is missing"
             yield int(index[k]), text
 
@@ -322,11 +320,6 @@ def _wrong_ledgers(rows: Int64s) -> Iterator[tuple[int, int, int]]:
         right = ledger[near[(flipped != 0) & (flipped & flipped - 1 == 0)]]
         if len(right):
             yield k, int(right[0]), int(entry[k])
-
-
-def _is_at(ledger: int, entry: int, place: int, digests: Digests) -> bool:
-    """Return whether the index has an entry at this place."""
-    return digests.stored is not None and int(digests.stored.positions(ledger, np.array([entry]))[0]) == place
 
 
 def unmapped(

@@ -85,10 +85,6 @@ def _parse_id(data: bytes) -> pa.Table:
     return row_table(_ID_COLUMNS, number)
 
 
-def _form_id(rows: pa.Table) -> bytes:
-    return f"{only_row(rows)['log_id']:x}\n".encode()
-
-
 def _id_remark(data: bytes) -> str:
     number = _parse_id(data)["log_id"][0].as_py()
     if not 0 <= number < 1 << 31:
@@ -103,7 +99,7 @@ LAST_ID = SmallFileCodec(
     columns=_ID_COLUMNS,
     largest=FEW_VALUES,
     parse=_parse_id,
-    form=_form_id,
+    form=lambda rows: f"{only_row(rows)['log_id']:x}\n".encode(),
     system="the bookie looks for the newest entry log in the directory",
     text=Struct(
         "LastId", Field("log_id", Word(), "in hexadecimal"), source="EntryLoggerAllocator.setLastLogId"
@@ -159,14 +155,6 @@ STATUS = SmallFileCodec(
 )
 
 
-def _parse_dirty(data: bytes) -> pa.Table:
-    return pa.table({"content": pa.array([data] if data else [], pa.binary())})
-
-
-def _form_dirty(rows: pa.Table) -> bytes:
-    return b"".join(rows["content"].to_pylist())
-
-
 DIRTY = SmallFileCodec(
     name="bookkeeper.dirty",
     title="BookKeeper DIRTY: exists while a bookie is running, or if it was not stopped cleanly",
@@ -175,8 +163,8 @@ DIRTY = SmallFileCodec(
         Column("content", pa.binary(), "the content; an empty file, as the bookie creates it, has no row"),
     ),
     largest=FEW_VALUES,
-    parse=_parse_dirty,
-    form=_form_dirty,
+    parse=lambda data: pa.table({"content": pa.array([data] if data else [], pa.binary())}),
+    form=lambda rows: b"".join(rows["content"].to_pylist()),
     system="the bookie never reads it; only its existence matters",
     text=Struct("Dirty", Field("content", Bytes(), "nothing"), source="UncleanShutdownDetectionImpl"),
     remark=lambda data: f"{len(data)} bytes; the bookie creates an empty file" if data else "",

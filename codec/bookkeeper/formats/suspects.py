@@ -23,6 +23,8 @@ from logwright.codec.bookkeeper.formats.digest import (
     CRC32C,
     HEADER,
     HMAC,
+    MISMATCH,
+    UNKNOWN,
     Digests,
     Entries,
     hmac_matches,
@@ -61,6 +63,8 @@ _SEARCHED = 64 << 20
 """Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _TRIED = 256
 """The number of entries of a window whose ledger ids are checked."""
+_OTHERS = 64
+"""The number of ledgers whose ids are tried for an entry. Of more, those that differ in one bit are tried."""
 _SHORT = 1 << 16
 """Longer entries are searched by HMAC only if their ledgers are known."""
 _LEAST = 1 << 10
@@ -111,6 +115,27 @@ class DigestedCodec(FramedCodec):
         return frames
 
     def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
+        # If an entry that starts inside this one ends after it, the size of this one is wrong.
+        inside = self._proved_inside(window, at, at + size, context, beyond=at + size)
+        return inside < 0 and self.fits(window, at, size, before, context)
+
+    def _proved_inside(self, window: Window, at: int, end: int, context: Any, beyond: int = 0) -> int:
+        """Return where an entry with the right digest starts in `(at, end)` that ends after `beyond`; -1 without one."""
+        data, length = window.data, self.spec.length
+        stop, left = min(end, len(data) - HEAD + 1), window.size - window.offset
+        none = np.empty(0, np.int64)
+        while context.searched <= _SEARCHED:
+            at = int(next_head(data, at + 1, stop, left, length.low, length.reach, length.reach, none))
+            if at < 0:
+                break
+            right = self._end_of(data, at)
+            context.searched += max(right - at, _LEAST)
+            if right > beyond and _has_digest(data, at + _SIZE, right, context.digests):
+                return at
+        return -1
+
+    def fits(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
+        """Return whether an entry that no frame follows and no CRC proves is intact."""
         if context.searched + size > _SEARCHED:
             return False
         context.searched += size
@@ -123,6 +148,8 @@ class DigestedCodec(FramedCodec):
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
         """Find an entry that other evidence proves, before the first one that its CRC or the frames after it prove."""
         place, outcome, need = super()._next(window, at, context)
+        while outcome == SOUND and self._is_spurious(window, place, context):
+            place, outcome, need = super()._next(window, place + 1, context)
         passwords = context.digests.passwords
         if not context.last and passwords is None and context.digests.stored is None:
             return place, outcome, need
@@ -135,13 +162,32 @@ class DigestedCodec(FramedCodec):
             at = int(next_head(data, at, stop, end, length.low, length.reach, short, ledgers))
             if at < 0 or context.searched > _SEARCHED:
                 return place, outcome, need
-            size = self._field(data, at, length.field) + length.bias
+            size = self._end_of(data, at) - at
             if at + size > len(data) and (size <= short or is_near(data, at, context.last)):
                 return at, UNSURE, size
             context.searched += max(size, _LEAST)
-            if is_intact(window, at, size, context.digests, context.last):
+            intact = is_intact(window, at, size, context.digests, context.last)
+            if intact and not self._is_spurious(window, at, context):
                 return at, SOUND, size
             at += 1
+
+    def _is_spurious(self, window: Window, at: int, context: Any) -> bool:
+        """Return whether bytes only look like an entry: its digest is wrong or its ledger unknown, and an entry inside has the right digest."""
+        data, digests, start = window.data, context.digests, at + _SIZE
+        if len(data) - at < HEAD:
+            return False
+        ledger, entry, end = load_i64be(data, start), load_i64be(data, start + 8), self._end_of(data, at)
+        kind = digests.known.get(ledger, UNKNOWN if ledger in context.last else MISMATCH)
+        unchecked = kind == HMAC and digests.password(ledger) is None
+        if min(ledger, entry) < 0 or unchecked or kind not in (MISMATCH, CRC32C, CRC32, HMAC):
+            return False
+        return (
+            not _has_digest(data, start, end, digests) and self._proved_inside(window, at, end, context) >= 0
+        )
+
+    def _end_of(self, data: Bytes, at: int) -> int:
+        """Return the end of the entry whose size is at `data[at]`."""
+        return at + self._field(data, at, self.spec.length.field) + self.spec.length.bias
 
     def ledgers_of(self, context: Any) -> Iterable[int]:
         """Return the ledgers that the file says it has."""
@@ -292,7 +338,9 @@ class DigestedCodec(FramedCodec):
         return ProvedPart(at + _SIZE, at + _SIZE + 16, "the ids", ("the index",))
 
     def trial_context(self, context: Any) -> Any:
-        return replace(context, digests=trial_digests(context.digests), last=dict(context.last))
+        own = context.digests
+        digests = replace(own, known=dict(own.known), cache=own.cache.copy(), settled=set(own.settled))
+        return replace(context, digests=digests, last=dict(context.last))
 
 
 def suspects(window: Window, at: int, limit: int, digests: Digests) -> Iterator[Flip]:
@@ -310,10 +358,7 @@ def suspects(window: Window, at: int, limit: int, digests: Digests) -> Iterator[
             yield from _by_hmac(data, start, start + size, password)
     for bit in range(31):
         end = start + (size ^ 1 << bit)
-        if start + HEADER <= end <= at + left and (
-            digest.matching_digest(data, start, end)
-            or (password is not None and hmac_matches(data, start, end, password))
-        ):
+        if start + HEADER <= end <= at + left and _has_digest(data, start, end, digests):
             yield Flip(at + 3 - bit // 8, bit % 8)
 
 
@@ -356,10 +401,7 @@ def proved(window: Window, frame: Frames, digests: Digests) -> bool:
     if end - start < HEADER:
         return False
     ledger, entry, confirmed = (load_i64be(data, start + 8 * i) for i in range(3))
-    size = int(digest.matching_digest(data, start, end))
-    if not size:
-        password = digests.password(ledger)
-        size = HMAC if password is not None and hmac_matches(data, start, end, password) else 0
+    size = _has_digest(data, start, end, digests)
     return bool(size) and digests.known.get(ledger) == size and -1 <= confirmed <= entry
 
 
@@ -377,21 +419,26 @@ def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
 
 
 def misdirected(entries: Entries, sizes: Int64s, known: Mapping[int, int]) -> Sequence[int]:
-    """Return entries of no known digest type that have the right CRC of another ledger except for one bit of the ledger id."""
+    """Return entries of no known digest type that have the right CRC of another ledger except for the ledger id."""
     out = []
-    for i in np.flatnonzero(sizes == digest.UNKNOWN)[:_TRIED].tolist():
-        start, end = int(entries.start[i]), int(entries.end[i])
+    with_crc = [ledger for ledger, size in known.items() if size in (CRC32C, CRC32)]
+    for i in np.flatnonzero(sizes == UNKNOWN)[:_TRIED].tolist():
+        start, end, own = int(entries.start[i]), int(entries.end[i]), int(entries.ledger[i])
         if end - start > bitflip.LONGEST_ALONE[bitflip.CRC32C]:
             continue
-        flips = (flip for flip in _by_crc(entries.data, start, end) if flip.place < start + 8)
-        others = (int(entries.ledger[i]) ^ 1 << 8 * (start + 7 - flip.place) + flip.bit for flip in flips)
-        if any(known.get(other) in (CRC32C, CRC32) for other in others):
-            out.append(i)
+        few = len(with_crc) <= _OTHERS
+        content = entries.data[start:end].copy()
+        for other in with_crc if few else [other for other in with_crc if (other ^ own).bit_count() == 1]:
+            content[:8] = np.frombuffer(other.to_bytes(8, "big"), np.uint8)
+            if digest.matching_digest(content, 0, len(content)):
+                out.append(i)
+                break
     return out
 
 
-def trial_digests(digests: Digests) -> Digests:
-    """Return a copy that a trial correction may change."""
-    return replace(
-        digests, known=dict(digests.known), cache=digests.cache.copy(), settled=set(digests.settled)
-    )
+def _has_digest(data: Bytes, start: int, end: int, digests: Digests) -> int:
+    """Return the size of the digest of `data[start:end]` if it is right; 0 if it is not, or cannot be checked."""
+    if end > len(data):
+        return 0
+    size, password = int(digest.matching_digest(data, start, end)), digests.password(load_i64be(data, start))
+    return HMAC if not size and password is not None and hmac_matches(data, start, end, password) else size

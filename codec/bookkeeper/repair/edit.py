@@ -19,11 +19,7 @@ from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEADER
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
-    ledger_sizes,
-    map_bytes,
-    read_map,
-)
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, map_bytes, read_map
 from logwright.codec.bookkeeper.formats.journal import CODEC as JOURNAL
 from logwright.codec.bookkeeper.formats.smallfiles import MARK_SIZE
 from logwright.codec.bookkeeper.repair.databases import database_files, databases_of

@@ -17,7 +17,7 @@ from logwright.codec.store.listing import Listing
 
 def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
     """Return an entry log in which fillers replace damage, with its ledgers map."""
-    stop = file.data_end
+    stop = int(file.end[-1])
     pieces: list[Extent] = []
     at = HEADER_SIZE - file.shift
     for start, end in file.bad:

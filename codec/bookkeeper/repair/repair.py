@@ -33,10 +33,7 @@ from logwright.codec.bookkeeper.repair.databases import (
 )
 from logwright.codec.bookkeeper.repair.log_files import repaired_journal, repaired_log
 from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile
-from logwright.codec.bookkeeper.startup.entry_logger import (
-    LARGEST_POSITION,
-    location_of,
-)
+from logwright.codec.bookkeeper.startup.entry_logger import LARGEST_POSITION, location_of
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
@@ -455,10 +452,6 @@ class RepairedBookie(RepairPlan):
                 self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
         self._note_fenced()
 
-    def _is_damaged_key(self, ledger: int, state: LedgerState) -> bool:
-        right = self.survey.keys.right(ledger)
-        return right is not None and state.header_key not in (b"", right)
-
     def _note_fenced(self) -> None:
         if self.fenced:
             shown = ", ".join(map(str, sorted(self.fenced)[:_NAMED]))
@@ -482,7 +475,7 @@ class RepairedBookie(RepairPlan):
         headed = (
             state.headed
             and header_lac == (state.header_lac or b"")
-            and not self._is_damaged_key(ledger, state)
+            and state.header_key in (b"", self.survey.keys.right(ledger) or state.header_key)
         )
         page = self.options["pageSize"]
         room = most_entries(page)

@@ -53,11 +53,6 @@ class SurveyedFile:
     """The ends of all undamaged frames, also of the header and of paddings."""
 
     @property
-    def data_end(self) -> int:
-        """The end of the last undamaged entry."""
-        return int(self.end[-1]) if len(self.end) else 0
-
-    @property
     def shift(self) -> int:
         """How far a repair moves the entries of an entry log, to make room for a header of which bytes are missing."""
         return max(HEADER_SIZE - int(self.start[0]), 0) if len(self.start) else 0

@@ -121,16 +121,13 @@ class EntryLogger:
             (f"{prefix}{name}" for prefix in self.prefixes if f"{prefix}{name}" in self.overlay), None
         )
 
-    def _reader(self, log: int) -> Reader | None:
-        if log not in self._readers:
-            name = self.name_of(log)
-            self._readers[log] = None if name is None else Reader(self.overlay, name, self.overlay.size(name))
-        return self._readers[log]
-
     def read(self, ledger: int, entry: int, location: int) -> bytes:
         """Return the content of an entry. Raises `JavaError`."""
         log, position = location >> 32, location & 0xFFFFFFFF
-        reader = self._reader(log)
+        if log not in self._readers:
+            name = self.name_of(log)
+            self._readers[log] = None if name is None else Reader(self.overlay, name, self.overlay.size(name))
+        reader = self._readers[log]
         try:
             if reader is None:
                 raise JavaError(
@@ -140,7 +137,8 @@ class EntryLogger:
             if self.direct:
                 return self._read_direct(reader, ledger, entry, log, position)
             size = self._validate(reader, ledger, entry, log, position)
-            errors.allocate_direct(size, self.heap)
+            if size > errors.DIRECT_MEMORY:
+                errors.allocate(size, self.heap)
             data = self._bytes(reader, log, position, size)
             if len(data) != size:
                 raise JavaError(

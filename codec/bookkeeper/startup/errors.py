@@ -9,7 +9,7 @@ UNDERFLOW = "java.nio.BufferUnderflowException"
 OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 _LONGEST_ARRAY = (1 << 31) - 3
-_DIRECT_MEMORY = (2 << 30) - (64 << 20)
+DIRECT_MEMORY = (2 << 30) - (64 << 20)
 """The free part of the direct memory of a bookie with `-XX:MaxDirectMemorySize=2g`, as `bkenv.sh` sets it."""
 
 
@@ -56,9 +56,3 @@ def allocate(size: int, heap: int) -> None:
         raise unchecked(OUT_OF_MEMORY, "Requested array size exceeds VM limit")
     if size > heap * 7 // 8:
         raise unchecked(OUT_OF_MEMORY, "Java heap space")
-
-
-def allocate_direct(size: int, heap: int) -> None:
-    """Raise the error of a buffer that fits neither into direct memory nor into the heap."""
-    if size > _DIRECT_MEMORY:
-        allocate(size, heap)

@@ -27,10 +27,7 @@ from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes,
 from logwright.codec.bookkeeper.formats.index import FileInfo, most_entries
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.cookie import Cookie, joined
-from logwright.codec.bookkeeper.startup.entry_logger import (
-    LARGEST_POSITION,
-    location_of,
-)
+from logwright.codec.bookkeeper.startup.entry_logger import LARGEST_POSITION, location_of
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.store import rocks, tree

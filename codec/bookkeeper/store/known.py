@@ -162,7 +162,10 @@ class KnownLedgers:
                 indexed = True
                 head = bookie.listing.read(name, at - 4, 4)
                 size = min(int.from_bytes(head, "big"), REACH, bookie.sizes[name] - at)
-                yield from _crc_size(bookie.listing.read(name, at, size), ledger)
+                entry = bookie.listing.read(name, at, size)
+                if int.from_bytes(entry[:8], "big", signed=True) == ledger and len(entry) >= HEADER:
+                    crc = int(matching_digest(np.frombuffer(entry, np.uint8), 0, len(entry)))
+                    yield from [crc] if crc else []
         if not indexed:
             if self._in_journals is None:
                 self._in_journals = _journal_sizes(bookie)
@@ -314,14 +317,6 @@ def _database(bookie: Tree, number: int, databases: dict[str, Locations]) -> Loc
         with contextlib.suppress(JavaError):
             databases[folder] = rocks.read_locations(bookie.listing, folder)
     return databases[folder]
-
-
-def _crc_size(entry: bytes, ledger: int) -> Iterator[int]:
-    """Yield the size of the CRC of an entry of this ledger, if it matches."""
-    if int.from_bytes(entry[:8], "big", signed=True) == ledger and len(entry) >= HEADER:
-        size = int(matching_digest(np.frombuffer(entry, np.uint8), 0, len(entry)))
-        if size:
-            yield size
 
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
