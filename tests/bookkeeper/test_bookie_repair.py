@@ -381,6 +381,18 @@ def test_damaged_databases_are_rebuilt_and_others_are_not(
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_database_of_ledgers_that_lost_its_log_is_rebuilt(tmp_path: Path) -> None:
+    """RocksDB opens it as an empty database."""
+    pytest.importorskip("rocksdict")
+    known, path, out = case("db_direct_io"), Path(damaged("db_direct_io", tmp_path)), tmp_path / "out"
+    (log,) = path.rglob("ledgers/*.log")
+    log.write_bytes(bytes(4096) + log.read_bytes()[4096:])
+    lw.repair(str(path), str(out), **known.options)
+    assert lw.verify(str(out), as_system=True, **known.options).ok
+    assert lw.read(str(out), mode="AS_SYSTEM", **known.options).num_rows == len(known.lines["entry"])
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_locations_are_rebuilt_from_the_logs_for_the_ledgers_of_the_bookie(tmp_path: Path) -> None:
     """As `rebuild-db-ledger-locations-index` does: entries of deleted ledgers, which are still in the logs, get no location."""
     pytest.importorskip("rocksdict")
@@ -492,6 +504,34 @@ def test_cookies_that_are_both_damaged_complete_each_other(tmp_path: Path) -> No
     good = first.read_bytes()
     first.write_bytes(good.replace(b'instanceId: "', b'instanceId: "?'))
     second.write_bytes(good.replace(b"tledger", b"tledgex"))
+    lw.repair(str(path), str(out), **case("dmg_base").options)
+    assert [file.read_bytes() for file in out.glob("*/current/VERSION")] == [good, good]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "mark", [b"5", b"bookieHost", b"journalDir: ", b"ledgerDirs", b'\\tledger"', b"instanceId"]
+)
+@pytest.mark.parametrize("other", ["missing", "zeroed"])
+def test_single_flipped_bit_of_the_only_cookie_is_corrected(tmp_path: Path, mark: bytes, other: str) -> None:
+    path, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    first, second = sorted(path.glob("*/current/VERSION"))
+    good = first.read_bytes()
+    data = bytearray(good)
+    data[good.index(mark) + len(mark) - 1] ^= 4
+    first.write_bytes(data)
+    second.unlink() if other == "missing" else second.write_bytes(bytes(len(good)))
+    lw.repair(str(path), str(out), **case("dmg_base").options)
+    assert [file.read_bytes() for file in sorted(out.glob("*/current/VERSION"))] == [good, good]
+    assert lw.verify(str(out), as_system=True, **case("dmg_base").options).to_dict()["system"]["opens"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cookie_with_an_instance_id_counts_more_than_one_without(tmp_path: Path) -> None:
+    path, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    first, _ = sorted(path.glob("*/current/VERSION"))
+    good = first.read_bytes()
+    first.write_bytes(good.replace(b"instanceId", b"instansIds"))
     lw.repair(str(path), str(out), **case("dmg_base").options)
     assert [file.read_bytes() for file in out.glob("*/current/VERSION")] == [good, good]
 

@@ -68,6 +68,10 @@ def databases_of(listing: Listing, bookie: Tree) -> list[Databases]:
         if tree.LEDGERS not in databases.damaged:
             databases.long_keys = bool(rocks.long_keys(listing, databases.folder(tree.LEDGERS)))
         out.append(databases)
+    if any(databases.locations for databases in out) and not any(databases.ledgers for databases in out):
+        # RocksDB reads a database whose log has lost its first block as an empty one.
+        for databases in out:
+            databases.damaged.add(tree.LEDGERS)
     return out
 
 
