@@ -94,3 +94,8 @@ def continues(zxid: Any, before: Any) -> Any:
 def counter_of(zxid: int) -> int:
     """Return the transaction's number within its epoch (`ZxidUtils.getCounterFromZxid`)."""
     return zxid & 0xFFFFFFFF
+
+
+def is_first(zxid: int) -> bool:
+    """Return whether this is the very first transaction of a server or of an ensemble."""
+    return zxid in (1, 1 << 32 | 1)

@@ -456,6 +456,29 @@ def test_lost_transaction_keeps_the_others(home: Path) -> None:
     assert [row["_corrupt_offset"] for row in corrupt] == [16]
 
 
+def test_damaged_snapshot_after_the_end_of_the_logs_is_an_error(home: Path) -> None:
+    (home / "log.7").unlink()
+    (home / "log.4").unlink()
+    torn = (home / "snapshot.6").read_bytes()
+    (home / "snapshot.6").write_bytes(torn[:-20])
+    (home / "snapshot.3").unlink()
+    text = r"snapshot\.6 is damaged, and transactions before it are in no log: the tree is that after 0x3"
+    with pytest.raises(DamageError, match=text):
+        tree(home)
+    assert tree(home, mode="DROPMALFORMED") == {"/": b"", "/a": b"2", "/b": b"1"}
+
+
+@pytest.mark.parametrize("left", [0, 16])
+def test_log_without_a_transaction_does_not_replace_a_damaged_snapshot(home: Path, left: int) -> None:
+    for name in ("snapshot.0", "snapshot.3", "log.4", "log.7"):
+        (home / name).unlink()
+    (home / "log.1").write_bytes((home / "log.1").read_bytes()[:left])
+    (home / "snapshot.6").write_bytes((home / "snapshot.6").read_bytes()[:-20])
+    with pytest.raises(DamageError, match=r"all snapshots are damaged"):
+        tree(home)
+    assert tree(home, mode="DROPMALFORMED")["/a"] == b"3"
+
+
 def test_unneeded_logs_are_not_read(home: Path) -> None:
     for name in ("log.1", "log.4"):
         flip(home / name, 40)

@@ -50,11 +50,7 @@ _LARGEST = 4096
 _LOOKED_AT = 8
 """Number of logs that are opened to recognise a directory, if no name identifies it."""
 
-READ_OPTIONS = (
-    APART,
-    *views.OPTIONS,
-    *used_by(STARTS, *settings.OPTIONS),
-)
+READ_OPTIONS = (APART, *views.OPTIONS, *used_by(STARTS, *settings.OPTIONS))
 
 
 class DataDir(Layout):

@@ -322,7 +322,8 @@ class Operations:
             np.asarray(pc.fill_null(columns[name].cast(pa.int64()), LEFT_OUT)).copy()
             for name in ("version", "parent_cversion")
         )
-        paths = _Paths(tree, _without_root(columns["path"]))
+        is_root = pc.fill_null(pc.equal(columns["path"], b"/"), True)
+        paths = _Paths(tree, pc.if_else(is_root, pa.scalar(b"", pa.binary()), columns["path"]))
         n, reason = kernels.follow(
             does, paths.ids, owners, bad.astype(np.int8), int(not kept), paths.nodes, versions, cversions
         )
@@ -367,11 +368,6 @@ def _nested(lists: pa.Array, columns: dict[str, pa.Array]) -> pa.Array:
     path = pc.if_else(pc.equal(columns["path"], b"/"), "/", fields["path"])
     fields |= columns | {"path": path}
     return list_of(pa.StructArray.from_arrays(list(fields.values()), fields=list(TXN_TYPE)), counts_of(lists))
-
-
-def _without_root(paths: pa.Array) -> pa.Array:
-    """Return paths with "" for "/", and for null."""
-    return pc.if_else(pc.fill_null(pc.equal(paths, b"/"), True), pa.scalar(b"", pa.binary()), paths)
 
 
 def _unless_left_out(versions: Int64s) -> pa.Array:

@@ -116,19 +116,14 @@ def looks_complete(listing: Listing, snapshot: DataFile) -> bool:
     compressed one."""
     if snapshot.zxid == -1:
         return False  # as for a name that says nothing
+    mark = MAGICS.get(COMPRESSION[snapshot.named.compression])
+    if mark is None and snapshot.size < _SMALLEST:
+        return False
+    at, mark = (snapshot.size - len(_END_MARK), _END_MARK) if mark is None else (0, mark)
     try:
-        return _looks_complete(listing, snapshot)
+        return listing.read(snapshot.name, at, len(mark)) == mark
     except UnreadableError:
         return False
-
-
-def _looks_complete(listing: Listing, snapshot: DataFile) -> bool:
-    magic = MAGICS.get(COMPRESSION[snapshot.named.compression])
-    if magic is not None:
-        return listing.read(snapshot.name, 0, len(magic)) == magic
-    if snapshot.size < _SMALLEST:
-        return False
-    return listing.read(snapshot.name, snapshot.size - len(_END_MARK), len(_END_MARK)) == _END_MARK
 
 
 def content_of(listing: Listing, name: str) -> tuple[str, str] | None:

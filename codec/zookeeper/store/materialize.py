@@ -29,11 +29,11 @@ from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.rows import Nodes
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.names import zxid_text
+from logwright.codec.zookeeper.names import counter_of, is_first, zxid_text
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, snapshots
 from logwright.codec.zookeeper.store.selection import below, check_time
-from logwright.codec.zookeeper.store.succession import gaps, stop_of
+from logwright.codec.zookeeper.store.succession import first_in, gaps, stop_of
 
 NAME = "zookeeper.datadir"
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
@@ -63,10 +63,12 @@ def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any])
     rest = [file for file in reversed(snapshots(listing)) if file not in intact and file.zxid >= 0]
     bases = [file for file in (*intact, *rest) if upto is None or file.zxid <= upto]
     done = [file for file in bases if upto is None or _reaches(listing, file) <= upto]
-    complete = bool(logs) and logs[0].zxid <= 1
+    begin = first_in(listing, logs)
+    complete = begin is not None and is_first(begin)
     late = bool(bases) and not done and not complete
     missing = not bases and not complete and bool(intact or rest)
-    params = {**params, "complete": complete, "late": late, "missing": missing}
+    incomplete = begin is not None and not complete
+    params = {**params, "complete": complete, "incomplete": incomplete, "late": late, "missing": missing}
     if not late:
         bases = done
     runs: list[Run] = []
@@ -121,7 +123,7 @@ class Replay:
 
     def run(self) -> Tree:
         tree, zxid = self._base()
-        self._replay(tree, zxid)
+        self._behind(self._replay(tree, zxid))
         tree.after_load()
         return tree
 
@@ -159,7 +161,7 @@ class Replay:
                 del tree  # two trees would take twice the memory
             damaged.append(stream)
         if self.params["complete"] or not damaged:
-            if not self.params["complete"] and self.logs:
+            if self.params["incomplete"]:
                 self._fault("there is no snapshot, and the logs do not go back to the first transaction")
             return Tree.empty(digests=False, extended_types=True), 0
         self._fault(
@@ -188,7 +190,8 @@ class Replay:
 
     # The transactions
 
-    def _replay(self, tree: Tree, since: int) -> None:
+    def _replay(self, tree: Tree, since: int) -> int:
+        """Apply the transactions after `since`, and return the last one."""
         last = since
         for run in self.logs:
             if run.params["next"] <= since + 1:
@@ -202,10 +205,19 @@ class Replay:
                     self._missing(last, zxids)
                     last = max(last, int(zxids.max()))
                 if self._apply(tree, part.window, part.frames, since):
-                    return
+                    return last
         if self.upto is not None and last < self.upto:
             text = f"zxid {zxid_text(self.upto)} is beyond the last transaction, {zxid_text(last)}"
             self._fault(text, Severity.WARNING)
+        return last
+
+    def _behind(self, last: int) -> None:
+        """Report a damaged snapshot with later transactions than the tree. The first snapshot of an epoch need not have any."""
+        zxids = {base.params["zxid"]: base.params["name"] for base in self.bases}
+        later = [zxid for zxid in zxids if zxid > last and counter_of(zxid)]
+        if later:
+            text = f"{zxids[max(later)]} is damaged, and transactions before it are in no log: the tree is that after {zxid_text(last)}"
+            self._fault(text)
 
     def _apply(self, tree: Tree, window: Window, frames: Frames, since: int) -> bool:
         """Apply transactions. Return whether the last selected one is among them."""

@@ -6,54 +6,56 @@ in a new log. Whatever follows the damage in the old log is dead then. Source: `
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.frames.walk import good_frames, walk_listed
 from logwright.codec.store.listing import Listing
+from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.store.files import DataFile
 
 
-class Succession:
-    """Find the first dead transaction of a log: after a gap, and not below the next log."""
-
-    def __init__(self, first: int, following: int) -> None:
-        self.following = following
-        """The zxid in the name of the next log; `first` is that in its own name."""
-        self._last, self._broken = first - 1, False
-
-    def first_dead(self, zxids: Int64s) -> int:
-        """Return the index of the first dead one among these, which come next, or -1."""
-        if not len(zxids):
-            return -1
-        before = np.concatenate(([self._last], zxids[:-1]))
-        broken = np.logical_or.accumulate(_jumps(before, zxids)) | self._broken
-        dead = np.flatnonzero(broken & (zxids >= self.following))
-        self._last, self._broken = int(zxids[-1]), bool(broken[-1])
-        return int(dead[0]) if len(dead) else -1
+def dead_from(first: int, zxids: Int64s, following: int) -> int:
+    """Return the index from which all transactions of a log are dead: after a gap, and not below the next log. `first` and `following` are
+    the zxids in the names of the log and of the next one."""
+    before = np.concatenate(([first - 1], zxids[:-1]))
+    dead = np.logical_or.accumulate(_jumps(before, zxids)) & (zxids >= following)
+    live = np.flatnonzero(~dead)
+    return int(live[-1]) + 1 if len(live) else 0
 
 
 def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | None:
-    """Return the byte of a log from which its transactions are dead; None if none are. `following` as in `Succession`."""
+    """Return the byte of a log from which its transactions are dead; None if none are. `following` as in `dead_from`."""
     if following is None or following <= log.zxid or not log.size:
         return None
-    succession: Succession | None = None
+    parts = [
+        (window.offset + frames.start, np.ascontiguousarray(frames.header["zxid"]))
+        for window, frames in _transactions(listing, log)
+    ]
+    if not parts:
+        return None
+    places, zxids = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    # Nothing is missing before the first record of a log under a wrong name.
+    stop = dead_from(int(zxids[0]) if places[0] == HEADER_SIZE else log.zxid, zxids, following)
+    return int(places[stop]) if stop < len(places) else None
+
+
+def first_in(listing: Listing, logs: Sequence[DataFile]) -> int | None:
+    """Return the zxid of the first transaction in the logs; None without one."""
+    firsts = (int(frames.header["zxid"][0]) for log in logs for _, frames in _transactions(listing, log))
+    return next(firsts, None)
+
+
+def _transactions(listing: Listing, log: DataFile) -> Iterator[tuple[Window, Frames]]:
     for window, frames in good_frames(walk_listed(listing, log.name, log.size, txnlog.CODEC, check=False)):
         frames = frames.pick(frames.header["kind"] == TXN_FRAME)
-        if not len(frames):
-            continue
-        zxids = np.ascontiguousarray(frames.header["zxid"])
-        if succession is None:
-            # Nothing is missing before the first record of a log under a wrong name.
-            at_start = window.offset + int(frames.start[0]) == HEADER_SIZE
-            succession = Succession(int(zxids[0]) if at_start else log.zxid, following)
-        dead = succession.first_dead(zxids)
-        if dead >= 0:
-            return window.offset + int(frames.start[dead])
-    return None
+        if len(frames):
+            yield window, frames
 
 
 def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:
