@@ -381,3 +381,48 @@ def test_transactions_of_a_log_under_an_earlier_name_are_read(tmp_path: Path) ->
     assert lw.verify(path).ok
     assert lw.read(path).equals(lw.read(GOLDEN / "size_rolled"))
     assert lw.read(path, view="txns").num_rows == lw.read(GOLDEN / "size_rolled", view="txns").num_rows
+
+
+def blocks_exchanged(case: str, first: str, second: str, size: int = 512) -> MemoryDirectory:
+    """Exchange the first blocks of two files."""
+    upper, lower = (memory_of(case).files[name] for name in (first, second))
+    files = {first: lower[:size] + upper[size:], second: upper[:size] + lower[size:]}
+    return data_directory({**memory_of(case).files, **files})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transactions_of_blocks_that_were_exchanged_between_logs_are_moved_back(tmp_path: Path) -> None:
+    result, plan = repaired(blocks_exchanged("rolled", "log.17", "log.2a"), "salvage")
+    kept = set()
+    for name in [name for name in result.files if name.startswith("log.")]:
+        (tmp_path / name).write_bytes(result.files[name])
+        kept |= set(lw.read(tmp_path / name, columns=["zxid"], filter="type != error")["zxid"].to_pylist())
+    # The records across the ends of the blocks are lost.
+    assert kept == {*range(1, 0x2F)} - {0x1A, 0x2D}
+    assert any("where their zxids belong" in cut.why for cut in plan.cut)
+    assert checked(result) == []
+
+
+@STRATEGIES
+def test_log_that_begins_with_a_block_of_a_snapshot_keeps_its_other_transactions(strategy: str) -> None:
+    result, plan = repaired(blocks_exchanged("sessions", "log.1", "snapshot.16"), strategy)
+    assert plan.ids == {"first_zxid": "0x1", "last_zxid": "0x16"}
+    assert served(result) == truth("sessions")
+    assert [cut.rows_lost for cut in plan.cut] == [0] * len(plan.cut)
+
+
+@pytest.mark.parametrize("damage", ["snapshot", "log"])
+def test_epoch_of_which_only_names_of_files_are_left_is_a_gap(damage: str) -> None:
+    intact = memory_of("quorum_one").files
+    log, snapshot = "log.100000001", "snapshot.100000005"
+    files = {**intact, snapshot: intact[snapshot][:453], log: bytes(512) + intact[log][512:]}
+    del files[log if damage == "snapshot" else snapshot]
+    directory = data_directory(files)
+    missing = 5 if damage == "snapshot" else 1
+    text = "0x100000001 to 0x100000005 are in no log and no snapshot"
+    assert damage == "log" or any(fault.detail == text for _, fault in checked(directory))
+    _, plan = repaired(directory, "salvage")
+    assert any("0x100000001" in note and "missing" in note for note in plan.notes)
+    assert max(cut.rows_lost or 0 for cut in plan.cut) == missing
+    _, plan = repaired(directory, "prefix")
+    assert not plan.ids

@@ -24,9 +24,9 @@ from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.repair import continuity, snapshots
-from logwright.codec.zookeeper.repair.logs import Log, Part
+from logwright.codec.zookeeper.repair.logs import Log, Part, zxids
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import first_zxid, last_zxid, superseded_by, zxids
+from logwright.codec.zookeeper.repair.survey import first_zxid, last_zxid, superseded_by
 from logwright.codec.zookeeper.state.columns import TTL_MASK
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import files, trace
@@ -90,7 +90,7 @@ class DataDirChecker:
             self._without(snapshots_read, logs)
         newest = max((snapshot.zxid for snapshot in sound), default=0)
         if sound or continuity.fresh(logs):
-            self._gaps(logs, newest, sound)
+            self._gaps(logs, newest, snapshots_read)
             self._fuzzy(logs, sound)
         self._order(logs)
         self._epochs(last_zxid(logs, newest))
@@ -136,10 +136,10 @@ class DataDirChecker:
             text += f", and the logs begin with {zxid_text(first)}: all earlier transactions are missing"
         self._report("", text, "")
 
-    def _gaps(self, logs: list[Log], newest: int, sound: list[Snapshot]) -> None:
-        oldest = min((snapshot.zxid for snapshot in sound), default=0)
+    def _gaps(self, logs: list[Log], newest: int, read: list[Snapshot]) -> None:
+        oldest = min((snapshot.zxid for snapshot in read if snapshot.sound), default=0)
         known = np.unique(zxids(logs))
-        for gap in continuity.gaps(logs, oldest):
+        for gap in continuity.gaps(logs, oldest, [snapshot.zxid for snapshot in read if not snapshot.early]):
             log, i = continuity.place(logs, gap.record)
             at = int(log.start[i])
             if at != (log.end[i - 1] if i else HEADER_SIZE):

@@ -6,16 +6,16 @@ Within an epoch zxids increase by one. An epoch begins with 1, and nothing says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.zookeeper.names import continues, counter_of, epoch_of, zxid_text
-from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.names import continues, counter_of, epoch_of, is_first, zxid_text
+from logwright.codec.zookeeper.repair.logs import Log, zxids
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import Survey, zxids
+from logwright.codec.zookeeper.repair.survey import Survey, first_zxid
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,24 @@ class Base:
     snapshot: Snapshot | None
 
 
-def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
-    """Return the gaps after a zxid, in order."""
+def gaps(logs: Sequence[Log], base: int, names: Iterable[int] = ()) -> list[Gap]:
+    """Return the gaps after a zxid, in order. `names`: the zxids in the names of snapshots. They and those of logs prove that such
+    transactions existed, also at the end of an epoch."""
     all_ = zxids(logs)
     which = np.flatnonzero(all_ > base)
     later = all_[which]
     before = np.maximum.accumulate(np.concatenate((np.array([base], np.int64), later)))[:-1]
+    of_logs = (log.named for log in logs if len(log.zxid) or log.wrong is not None)
+    named = np.array(sorted(zxid for zxid in (*names, *of_logs) if counter_of(zxid)), np.int64)
+    # The last transaction before each one that the name of a file proves.
+    proved = np.concatenate(([0], named))[np.searchsorted(named, later, "left")]
+    missing = (later > before) & ~continues(later, before)
     out = []
-    for i in np.flatnonzero((later > before) & ~continues(later, before)).tolist():
-        zxid, last = int(later[i]), int(before[i])
-        first = last + 1 if epoch_of(last) == epoch_of(zxid) else zxid - counter_of(zxid) + 1
-        out.append(Gap(int(which[i]), first, zxid - 1))
+    for i in np.flatnonzero(missing | (proved > before)).tolist():
+        last = int(later[i]) - 1 if missing[i] else int(proved[i])
+        first = int(before[i]) + 1
+        first = first if epoch_of(first) == epoch_of(last) else last - counter_of(last) + 1
+        out.append(Gap(int(which[i]), first, last))
     return out
 
 
@@ -92,16 +99,16 @@ def ends(logs: Sequence[Log], base: int) -> list[Gap]:
     return out
 
 
-def furthest(logs: Sequence[Log], base: int) -> int:
-    """Return the last transaction before the first gap."""
-    missing = gaps(logs, base)
+def furthest(logs: Sequence[Log], base: int, names: Iterable[int] = ()) -> int:
+    """Return the last transaction before the first gap. `names`: see `gaps`."""
+    missing = gaps(logs, base, names)
     return int(zxids(logs)[: missing[0].record if missing else None].max(initial=base))
 
 
 def fresh(logs: Sequence[Log]) -> bool:
     """Return whether the logs begin with the very first transaction."""
-    all_ = zxids(logs)
-    return bool(len(all_)) and counter_of(int(all_[0])) == 1 and epoch_of(int(all_[0])) in (0, 1)
+    first = first_zxid(logs)
+    return first is not None and is_first(first)
 
 
 def bases(survey: Survey) -> list[Base]:

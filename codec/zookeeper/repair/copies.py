@@ -1,5 +1,5 @@
 """Remove transactions that are there twice: after a log was copied, or bytes of one log into another, a server applies them again. Remove
-those of another history too, as in a log of another ensemble. Put in order what was exchanged or moved within a log.
+those of another history too, as in a log of another ensemble. Put in order what was exchanged or moved within a log, or between logs.
 
 A zxid is assigned once, so records with the same zxid and the same bytes are one transaction. Source: `FileTxnSnapLog.fastForwardFromEdits`
 of ZooKeeper, which reports lower zxids and applies them.
@@ -16,19 +16,23 @@ import numpy as np
 from logwright.codec.engine.repair import Removed
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper import names
-from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.logs import Log, zxids
 
 Place = tuple[int, int]
 """A record: the number of its log, and its number in there."""
 
 
+def _is_ordered(logs: Sequence[Log]) -> bool:
+    return bool((np.diff(zxids(logs)) >= 0).all())
+
+
 def without_copies(listing: Listing, logs: Sequence[Log]) -> list[Log]:
     """Return the logs with each transaction once: in the log whose name is next below it, or at its first place there."""
-    zxids = np.concatenate([np.empty(0, np.int64), *(log.zxid for log in logs)])
-    if bool((zxids[1:] >= zxids[:-1]).all()):
+    if _is_ordered(logs):
         return list(logs)
+    all_ = zxids(logs)
     places: dict[int, list[Place]] = defaultdict(list)
-    repeated = set(zxids[np.argsort(zxids, kind="stable")][1:][np.diff(np.sort(zxids)) == 0].tolist())
+    repeated = set(np.sort(all_)[1:][np.diff(np.sort(all_)) == 0].tolist())
     for n, log in enumerate(logs):
         for i in np.flatnonzero(np.isin(log.zxid, list(repeated))).tolist():
             places[int(log.zxid[i])].append((n, i))
@@ -47,8 +51,7 @@ def without_copies(listing: Listing, logs: Sequence[Log]) -> list[Log]:
 def without_strays(logs: Sequence[Log]) -> list[Log]:
     """Return the logs without the transactions of one that is from another history: all its zxids are in other logs too, with other bytes,
     and those have more transactions, are under their right names, and have no others twice."""
-    zxids = np.concatenate([np.empty(0, np.int64), *(log.zxid for log in logs)])
-    if bool((zxids[1:] >= zxids[:-1]).all()):
+    if _is_ordered(logs):
         return list(logs)
     covered = {}
     for n, log in enumerate(logs):
@@ -68,16 +71,46 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
         )
         lost = {"first_zxid": first, "last_zxid": last}
         start, end = int(log.start[0]), int(log.end[-1])
-        out[n] = log.drop(np.ones(len(log.zxid), np.bool_))
         gone = Removed(log.file, start, end - start, why, 0, len(log.zxid), lost)
-        out[n].cut = sorted([*log.cut, gone], key=lambda removed: removed.offset)
-    zxids = np.concatenate([log.zxid for log in out])
-    return out if bool((zxids[1:] >= zxids[:-1]).all()) else list(logs)
+        out[n] = log.drop(np.ones(len(log.zxid), np.bool_)).with_cut(gone)
+    return out if _is_ordered(out) else list(logs)
 
 
-def in_order(log: Log) -> Log:
-    """Return the log with its records in the order of their zxids, if each zxid is there once: a server assigns them in that order, so
-    records were exchanged or moved."""
+def in_order(listing: Listing, logs: Sequence[Log]) -> list[Log]:
+    """Return the logs with their records in the order of their zxids, if each zxid is there once: a server assigns them in that order, so
+    records were exchanged or moved. Each belongs to the last log whose name is not above it."""
+    named, all_ = [log.named for log in logs], zxids(logs)
+    ordered = _is_ordered(logs) and len({*named}) == len(logs)
+    if not ordered and len(np.unique(all_)) == len(all_):
+        logs = _moved(listing, logs, named)
+    return [_sorted(log) for log in logs]
+
+
+def _moved(listing: Listing, logs: Sequence[Log], named: Sequence[int]) -> list[Log]:
+    """Return the logs with the records that belong to another one at the end of that log."""
+    out = list(logs)
+    for n, log in enumerate(logs):
+        homes = np.maximum(np.searchsorted(named, log.zxid, "right") - 1, 0)
+        for home in np.unique(homes[homes != n]).tolist():
+            index = np.flatnonzero(homes == home)
+            data = [_bytes(listing, logs, (n, i)) for i in index.tolist()]
+            first, last = (names.zxid_text(int(log.zxid[i])) for i in index[[0, -1]])
+            why = f"the transactions {first} to {last} are moved from {log.file} to {out[home].file}, where their zxids belong"
+            moved = np.isin(out[n].start, log.start[index])
+            out[n] = out[n].drop(moved).with_cut(Removed(log.file, int(log.start[index[0]]), 0, why, 0, 0))
+            out[home] = out[home].with_records(log.zxid[index], data)
+            out[home] = out[home].with_cut(Removed(out[home].file, out[home].size, 0, why, 0, 0))
+            # They are not lost, although the damage at their place says so.
+            out[home].cut = [
+                replace(cut, rows_lost=0, lost={})
+                if {*cut.lost.values()} & {*log.zxid[index].tolist()}
+                else cut
+                for cut in out[home].cut
+            ]
+    return out
+
+
+def _sorted(log: Log) -> Log:
     order = np.argsort(log.zxid, kind="stable")
     moved = np.flatnonzero(order != np.arange(len(order)))
     if not len(moved) or not np.diff(log.zxid[order]).all():
@@ -86,10 +119,8 @@ def in_order(log: Log) -> Log:
     start = int(log.start[low])
     first, last = (names.zxid_text(int(log.zxid[order[i]])) for i in (low, high))
     why = f"the transactions {first} to {last} are not in the order of their zxids: they are put in order"
-    cut = Removed(log.file, start, int(log.end[high]) - start, why, 0, 0)
     out = replace(log, start=log.start[order], end=log.end[order], zxid=log.zxid[order])
-    out.cut = sorted([*log.cut, cut], key=lambda removed: removed.offset)
-    return out
+    return out.with_cut(Removed(log.file, start, max(int(log.end[high]) - start, 0), why, 0, 0))
 
 
 def conflicting(listing: Listing, log: Log, others: Sequence[Log]) -> str:
@@ -124,6 +155,4 @@ def _without(log: Log, gone: dict[int, str]) -> Log:
         where = "before it in the log" if gone[int(run[0])] == log.file else f"in {gone[int(run[0])]}"
         why = f"a copy of {text}, which {'is' if first == last else 'are'} {where}: a server applies both"
         cut.append(Removed(log.file, start, end - start, why, 0, 0))
-    out = log.drop(which)
-    out.cut = sorted([*log.cut, *cut], key=lambda removed: removed.offset)
-    return out
+    return log.drop(which).with_cut(*cut)

@@ -111,6 +111,20 @@ class Log:
         start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
         return replace(self, start=start, end=end, zxid=zxid, replacements=replacements)
 
+    def with_cut(self, *cut: Removed) -> Log:
+        """Return the log with more removals."""
+        return replace(self, cut=sorted([*self.cut, *cut], key=lambda removed: removed.offset))
+
+    def with_records(self, zxid: Int64s, records: Sequence[bytes]) -> Log:
+        """Return the log with records of another file at its end."""
+        end = max([self.size, *self.end.tolist()]) + np.cumsum([len(record) for record in records])
+        start = end - [len(record) for record in records]
+        out = replace(self, header=self.header if self.header != b"" else FILE_HEADER.pack({}))
+        out.replacements = self.replacements | dict(zip(start.tolist(), records, strict=True))
+        both = ((self.start, start), (self.end, end), (self.zxid, zxid))
+        out.start, out.end, out.zxid = (np.concatenate(values) for values in both)
+        return out
+
 
 def _lost(cut: Removed, zxid: int | None) -> Removed:
     if zxid is None:
@@ -273,3 +287,8 @@ def time_of(listing: Listing, log: Log, record: int) -> int:
     if data is None:
         data = listing.read(log.file, int(log.start[record]), BODY + _TIME + 8)
     return int.from_bytes(data[BODY + _TIME : BODY + _TIME + 8], "big", signed=True)
+
+
+def zxids(log_list: Sequence[Log]) -> Int64s:
+    """Return the zxids of all records, in the order in which a server reads them."""
+    return np.concatenate([np.empty(0, np.int64), *(log.zxid for log in log_list)])

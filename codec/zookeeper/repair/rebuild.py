@@ -16,8 +16,9 @@ from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
 from logwright.codec.zookeeper.names import snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import continuity
 from logwright.codec.zookeeper.repair.continuity import Base
+from logwright.codec.zookeeper.repair.logs import zxids
 from logwright.codec.zookeeper.repair.repair import BEFORE_QUORUM, DataDirRepair
-from logwright.codec.zookeeper.repair.survey import Survey, zxids
+from logwright.codec.zookeeper.repair.survey import Survey
 from logwright.codec.zookeeper.store import files, write
 from logwright.codec.zookeeper.store.trace import trace
 

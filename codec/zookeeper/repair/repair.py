@@ -29,17 +29,9 @@ from logwright.codec.zookeeper.names import SNAPSHOT, epoch_of, log_name, snapsh
 from logwright.codec.zookeeper.repair import continuity, logs, snapshots
 from logwright.codec.zookeeper.repair.continuity import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.fix_records import DATA_INCONSISTENCY, error_record
-from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.logs import Log, zxids
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import (
-    LIMITS,
-    Survey,
-    first_zxid,
-    last_zxid,
-    reorder,
-    survey,
-    zxids,
-)
+from logwright.codec.zookeeper.repair.survey import LIMITS, Survey, first_zxid, last_zxid, reorder, survey
 from logwright.codec.zookeeper.repair.validate import replay, validate
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.startup.settings import OPTIONS as START_OPTIONS
@@ -127,8 +119,8 @@ class DataDirRepair(RepairPlan, Repairer):
         survey = self.surveyed
         validate(survey)
         base = self._base()
-        until = continuity.furthest(survey.logs, base.zxid)
-        missing = continuity.gaps(survey.logs, base.zxid)
+        until = continuity.furthest(survey.logs, base.zxid, survey.names)
+        missing = continuity.gaps(survey.logs, base.zxid, survey.names)
         why = "after missing transactions"
         for gap in missing[:1]:
             why = f"{gap.text(' before it')} missing"
@@ -200,7 +192,7 @@ class DataDirRepair(RepairPlan, Repairer):
             self._cut_logs(self.chop, f"after {zxid_text(self.chop)}, where the history is cut")
             if base.zxid > self.chop:
                 self._base()
-        until = continuity.furthest(survey.logs, base.zxid)
+        until = continuity.furthest(survey.logs, base.zxid, survey.names)
         if base.snapshot is not None and base.snapshot.sound and not continuity.settled(base, survey.logs):
             self.notes.append(
                 f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, but the logs end at "
@@ -273,7 +265,7 @@ class DataDirRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{_lost_end(gap)}, an unknown number. They are replaced by {zxid_text(gap.first)}, a transaction that changes nothing."
             )
-        for gap in continuity.gaps(self.surveyed.logs, base.zxid):
+        for gap in continuity.gaps(self.surveyed.logs, base.zxid, self.surveyed.names):
             reason = f"{gap.text()} missing"
             self._missing(gap)
             if gap.count > left:
@@ -296,7 +288,11 @@ class DataDirRepair(RepairPlan, Repairer):
         survey = self.surveyed
         kept: list[Snapshot] = []
         if base.snapshot is None:
-            self.made_files[snapshot_name(base.zxid)] = _empty_tree(base.zxid)
+            # The snapshot of a new server, or of an empty tree after a transaction.
+            codec, name = snapshot_codec.CODEC, snapshot_name(base.zxid)
+            context = codec.context(name, Options(codec.options, snapshots.NO_DIGESTS if base.zxid else {}))
+            empty = ROWS.schema().empty_table()
+            self.made_files[name] = list(codec.encode(empty, None, None, context))
             if not base.zxid:
                 self.notes.append(
                     "snapshot.0 is the tree of a new server: the logs begin with the first transaction."
@@ -314,7 +310,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _dropped(self, snapshot: Snapshot, cut: Removed, base: Base) -> Removed:
         """Return the removal of a damaged snapshot, whose content may follow from the files that stay."""
-        got = continuity.furthest(self.surveyed.logs, base.zxid)
+        got = continuity.furthest(self.surveyed.logs, base.zxid, self.surveyed.names)
         if base.snapshot is snapshot:
             return cut
         if got >= snapshot.zxid:
@@ -351,16 +347,12 @@ class DataDirRepair(RepairPlan, Repairer):
         for file, other in survey.copied:
             self.cut.append(Removed(file, 0, self.sizes[file], f"a copy of {other}", 0, 0))
         wrong = {file for file, _ in survey.misnamed}
-        self.notes += [
-            f"{file} is {name}: it has the content of a {'snapshot' if files.base(name).startswith(SNAPSHOT) else 'log'}."
-            for file, name in survey.misnamed
-            if files.base(file) != files.base(name)
-        ]
-        self.notes += [
-            f"{file} was in the directory of the {'logs' if files.folder(file) else 'snapshots'}."
-            for file, name in survey.misnamed
-            if files.base(file) == files.base(name)
-        ]
+        for file, name in survey.misnamed:
+            kind = "snapshot" if files.base(name).startswith(SNAPSHOT) else "log"
+            text = f"{file} is {name}: it has the content of a {kind}."
+            if files.base(file) == files.base(name):
+                text = f"{file} was in the directory of the {'logs' if files.folder(file) else 'snapshots'}."
+            self.notes.append(text)
         self.notes += [
             f"{file} is renamed to {name}: by its digest it has the tree after that transaction."
             for file, name in survey.renamed
@@ -402,14 +394,16 @@ class DataDirRepair(RepairPlan, Repairer):
         """A removal without missing transactions has lost none."""
         survey = self.surveyed
         oldest = min([base.zxid, *(snapshot.zxid for snapshot in survey.snapshots)])
-        missing = continuity.gaps(survey.logs, oldest)
-        firsts = [log.first for log in survey.logs if len(log.zxid)]
+        missing = continuity.gaps(survey.logs, oldest, survey.names)
+        known = np.unique(zxids(survey.logs))
         for i, cut in enumerate(self.cut):
             first = cut.lost.get("first_zxid")
-            if cut.rows_lost is not None or first is None or not any(later >= first for later in firsts):
+            if cut.rows_lost is not None or first is None or not len(known) or known[-1] < first:
                 continue
+            if epoch_of(int(known[np.searchsorted(known, first)])) != epoch_of(first):
+                continue  # nothing tells where its epoch ended
             if not any(gap.first <= first <= gap.last for gap in missing):
-                self.cut[i] = Removed(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
+                self.cut[i] = replace(cut, rows_lost=0, lost={})
         for snapshot in survey.snapshots:
             after = [gap for gap in missing if snapshot.zxid < gap.first and gap.last <= base.zxid]
             if after:
@@ -490,10 +484,3 @@ class DataDirRepair(RepairPlan, Repairer):
 
 def _lost_end(gap: Gap) -> str:
     return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next epoch belong to another tree"
-
-
-def _empty_tree(zxid: int) -> Sequence[Chunk]:
-    """Return the snapshot of a new server, or of an empty tree after a transaction."""
-    codec = snapshot_codec.CODEC
-    context = codec.context(snapshot_name(zxid), Options(codec.options, snapshots.NO_DIGESTS if zxid else {}))
-    return list(codec.encode(ROWS.schema().empty_table(), None, None, context))

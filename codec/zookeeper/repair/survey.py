@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.repair import logs, misnamed, snapshots
 from logwright.codec.zookeeper.repair.copies import conflicting, in_order, without_copies, without_strays
-from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.logs import Log, zxids
 from logwright.codec.zookeeper.repair.misnamed import Misnamed
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files
@@ -53,6 +54,8 @@ class Survey:
     epochs: dict[str, int | None] = field(default_factory=dict)
     """The values of the epoch files that exist; None if one is unreadable."""
     others: list[str] = field(default_factory=list)
+    names: Sequence[int] = ()
+    """The zxids of all snapshots, also of damaged ones: there were transactions up to them."""
 
 
 def survey(listing: Listing, options: Options, *, correct: bool = True, by_content: bool = True) -> Survey:
@@ -76,7 +79,9 @@ def survey(listing: Listing, options: Options, *, correct: bool = True, by_conte
     for name in EPOCHS:
         if name in result.sizes:
             ours.add(name)
-            result.epochs[name] = _epoch(listing, name)
+            result.epochs[name] = None
+            with suppress(ParseError, UnreadableError):
+                result.epochs[name] = parse_number(listing.read(name, 0, _LARGEST))
     result.others = [name for name in result.sizes if name not in ours]
     return result
 
@@ -106,10 +111,17 @@ def _misnamed(result: Survey, wrong: Mapping[str, Misnamed], options: Options, *
         if snapshot.sound and same is not None:
             result.twice.append((snapshot.file, same.file))
             continue
-        result.snapshots.append(snapshot)
         if snapshot.sound:
             result.misnamed.append((snapshot.file, snapshot.name))
+        elif each.file.named.kind == names.LOG:
+            # Only its first bytes may be those of a snapshot.
+            log = logs.survey(listing, each.file.name, each.file.size, options, correct=correct)
+            if len(log.zxid):
+                result.logs.append(log)
+                continue
+        result.snapshots.append(snapshot)
     result.snapshots.sort(key=lambda snapshot: snapshot.zxid)
+    result.names = [snapshot.zxid for snapshot in result.snapshots if not snapshot.early]
     result.logs.sort(key=lambda log: (log.named, log.name))
 
 
@@ -126,7 +138,7 @@ def reorder(surveyed: Survey, *, once: bool = True) -> None:
         return
     surveyed.logs = without_copies(surveyed.listing, named)
     surveyed.repeated = [log.file for log, kept in zip(named, surveyed.logs, strict=True) if kept is not log]
-    surveyed.logs = [in_order(log) for log in without_strays(surveyed.logs)]
+    surveyed.logs = in_order(surveyed.listing, without_strays(surveyed.logs))
 
 
 def _without_other_histories(surveyed: Survey) -> None:
@@ -141,13 +153,6 @@ def _without_other_histories(surveyed: Survey) -> None:
             why = f"by its content a log, but {other} has other transactions with its zxids: it belongs to another history"
             lost = {"first_zxid": log.first, "last_zxid": int(log.zxid[-1])}
             surveyed.cut.append(Removed(log.file, 0, log.size, why, 0, len(log.zxid), lost))
-
-
-def _epoch(listing: Listing, name: str) -> int | None:
-    try:
-        return parse_number(listing.read(name, 0, _LARGEST))
-    except (ParseError, UnreadableError):
-        return None
 
 
 def _rename(log: Log, known: Int64s) -> None:
@@ -165,16 +170,24 @@ def _rename(log: Log, known: Int64s) -> None:
 
 
 def _once(surveyed: Survey) -> None:
-    """Keep the log with the most records of each zxid. Copies are left behind by tools, but a server reads them."""
+    """Keep the log with the most records of each zxid. Copies are left behind by tools, but a server reads them. Keep one with other records
+    too, whose own name is then right if it is that of a log."""
     kept: list[Log] = []
     for named in sorted({log.named for log in surveyed.logs}):
         same = [log for log in surveyed.logs if log.named == named]
         name = names.log_name(named)
         # Corrected records are right, and sound ones may be corrections.
         best = max(same, key=lambda log: (len(log.zxid), files.base(log.file) == name, log.sound))
+        for log in [log for log in same if log is not best]:
+            own = names.parse(files.base(log.file))
+            if np.isin(log.zxid, best.zxid).all() or conflicting(surveyed.listing, log, [best]):
+                surveyed.twice.append((log.file, best.file))
+                continue
+            if log.renamed and own is not None and own.kind == names.LOG:
+                log.named, log.renamed = own.zxid, None
+            kept.append(log)
         kept.append(best)
-        surveyed.twice += [(log.file, best.file) for log in same if log is not best]
-    surveyed.logs = kept
+    surveyed.logs = sorted(kept, key=lambda log: log.named)
 
 
 def superseded_by(logs: Sequence[Log]) -> list[Log]:
@@ -199,11 +212,6 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
         cut = [removed for removed in log.cut if not at <= removed.offset < ends]
         out[i].cut = sorted([*cut, gone], key=lambda removed: removed.offset)
     return out
-
-
-def zxids(log_list: Sequence[Log]) -> Int64s:
-    """Return the zxids of all records, in the order in which a server reads them."""
-    return np.concatenate([np.empty(0, np.int64), *(log.zxid for log in log_list)])
 
 
 def first_zxid(log_list: Sequence[Log]) -> int | None:
