@@ -55,10 +55,7 @@ ID = Struct(
     Field("id", USTRING, "the client, in the form of the scheme"),
     source="org.apache.zookeeper.data.Id",
 )
-PERMS = Flags(
-    I32BE,
-    (Bit("READ", 0), Bit("WRITE", 1), Bit("CREATE", 2), Bit("DELETE", 3), Bit("ADMIN", 4)),
-)
+PERMS = Flags(I32BE, (Bit("READ", 0), Bit("WRITE", 1), Bit("CREATE", 2), Bit("DELETE", 3), Bit("ADMIN", 4)))
 ACL = Struct(
     "ACL",
     Field("perms", PERMS, "the permissions"),

@@ -158,7 +158,7 @@ def _mixed_bookie(order: Order) -> Made:
     expected = {
         "entries": lambda: batches_of(script.entry_rows(), _ENTRIES),
         "journal": lambda: batches_of(script.journal_rows(), _JOURNAL),
-        "ledgers": lambda: batches_of(script.ledger_rows(), LEDGERS.schema(LEDGERS.names())),
+        "ledgers": lambda: batches_of(list(script.ledger_rows()), LEDGERS.schema(LEDGERS.names())),
     }
     return Made(expected, files=script.files, read_options=_passwords(script.clients))
 

@@ -307,7 +307,12 @@ class Script:
                 self.logs.add(entry)
                 if not rng.below(16):
                     self.logs.add(entry)
-        self._put_journals()
+        for name, journal in zip(_JOURNALS, self.journals, strict=True):
+            if not journal.files:
+                journal.roll()
+            journal.flush()
+            for identity, data in journal.files:
+                self.files[f"{name}/current/{identity:x}.txn"] = bytes(data) + bytes(-len(data) % _BLOCK)
         self._put_small()
 
     def _checkpoint(self) -> None:
@@ -356,14 +361,6 @@ class Script:
             }
         )  # fmt: skip
 
-    def _put_journals(self) -> None:
-        for name, journal in zip(_JOURNALS, self.journals, strict=True):
-            if not journal.files:
-                journal.roll()
-            journal.flush()
-            for identity, data in journal.files:
-                self.files[f"{name}/current/{identity:x}.txn"] = bytes(data) + bytes(-len(data) % _BLOCK)
-
     def _put_small(self) -> None:
         ledgers, indexes = (
             "\t".join([str(len(names)), *(f"/data/{name}" for name in names)])
@@ -388,10 +385,7 @@ class Script:
     def journal_rows(self) -> list[dict[str, Any]]:
         return [row for journal in self.journals for row in journal.rows]
 
-    def ledger_rows(self) -> list[dict[str, Any]]:
-        return list(self._ledger_rows())
-
-    def _ledger_rows(self) -> Iterator[dict[str, Any]]:
+    def ledger_rows(self) -> Iterator[dict[str, Any]]:
         for ledger in sorted(self.clients.ledgers, key=lambda ledger: ledger.id):
             entries = [entry for identity, entry in sorted(self.entries.items()) if identity[0] == ledger.id]
             if not entries:

@@ -27,11 +27,7 @@ def _digest(header: bytes, body: bytes) -> dict[str, Any]:
     size = digest_size(header, body)
     if not size:
         return {}
-    return {
-        "digest": body[:size],
-        "digest_type": {4: "CRC32C", 8: "CRC32"}[size],
-        "payload": body[size:],
-    }
+    return {"digest": body[:size], "digest_type": {4: "CRC32C", 8: "CRC32"}[size], "payload": body[size:]}
 
 
 def entries(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -20,10 +20,7 @@ LARGEST = 1 << 28
 """The most bytes that a payload is decompressed to. Brokers accept 5 MiB by default (`maxMessageSize`)."""
 COMPRESSIONS = {0: "NONE", 1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
 _READERS = {1: "lz4-raw", 2: "zlib-flushed", 3: "zstd", 4: "snappy-raw"}
-_KEY_VALUE: Fields = {
-    1: Field("key", Kind.TEXT, required=True),
-    2: Field("value", Kind.TEXT, required=True),
-}
+_KEY_VALUE: Fields = {1: Field("key", Kind.TEXT, required=True), 2: Field("value", Kind.TEXT, required=True)}
 _BROKER: Fields = {1: Field("broker_timestamp", Kind.INT64), 2: Field("index", Kind.INT64)}
 _ENCRYPTION_KEY: Fields = {
     1: Field("key", Kind.TEXT, required=True),

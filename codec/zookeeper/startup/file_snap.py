@@ -73,16 +73,13 @@ class FileSnap:
     def __init__(self, disk: Overlay, settings: ServerSettings) -> None:
         self.disk, self.settings = disk, settings
 
-    def find_n_valid_snapshots(self) -> list[DataFile]:
-        """Return the snapshots that are tried, newest first."""
-        candidates = [file for file in snapshots(self.disk) if self.settings.takes(file)]
-        return [file for file in reversed(candidates) if looks_complete(self.disk, file)][:CANDIDATES]
-
     def deserialize(self) -> Loaded:
         """Load the newest loadable snapshot. Raises `Thrown`."""
         # The previous tree has used a number for the ACL of /zookeeper/config.
         loaded = Loaded(acl_index=int(self.settings.config_node))
-        tried = self.find_n_valid_snapshots()
+        # `findNValidSnapshots`
+        taken = [file for file in reversed(snapshots(self.disk)) if self.settings.takes(file)]
+        tried = [file for file in taken if looks_complete(self.disk, file)][:CANDIDATES]
         for file in tried:
             reading = None
             try:
@@ -270,7 +267,8 @@ class Reading:
         """`SnapStream.checkSealIntegrity`."""
         computed = adler32_of(self.data[: self.at])
         stored = self._long()
-        if self.settings.reads_marks:
+        if self.settings.compression:
+            # `SnapStream` reads the string after the checksum.
             self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
         if stored != computed:
             raise IOFailure("CRC corruption")

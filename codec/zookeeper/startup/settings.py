@@ -37,16 +37,10 @@ _OF_TREE = (
 )
 
 TRUST_EMPTY = Option(
-    "snapshot.trust.empty",
-    False,
-    "Logs without any snapshot are replayed over an empty tree",
-    parse_bool,
+    "snapshot.trust.empty", False, "Logs without any snapshot are replayed over an empty tree", parse_bool
 )
 AUTOCREATE = Option(
-    "db.autocreate",
-    True,
-    "An empty directory counts as an empty tree, not as lost data",
-    parse_bool,
+    "db.autocreate", True, "An empty directory counts as an empty tree, not as lost data", parse_bool
 )
 CLOSE_SESSION_TXN = Option(
     "closeSessionTxn.enabled",
@@ -152,11 +146,6 @@ class ServerSettings:
         """Return whether a name is that of a log or snapshot. Before compressed snapshots a name had exactly two parts
         (`Util.getZxidFromName`)."""
         return self.compression or not file.named.rest
-
-    @property
-    def reads_marks(self) -> bool:
-        """Whether the string after the checksum of a seal is read: `SnapStream`, as above."""
-        return self.compression
 
     @property
     def tree(self) -> dict[str, bool]:

@@ -68,7 +68,8 @@ class AclCache:
             if form[f.P_HASH] == crc and self.data[start : start + size].tobytes() == content:
                 return int(form[f.P_LIST])
             place = place + 1 & len(self.forms) - 1
-        as_read = _as_read(content)
+        # As a server writes it after reading it: two lists that Java cannot distinguish are one.
+        as_read = packed_text(text_entries(list_entries(content)))
         list_number = self._by_content.get(as_read)
         if list_number is None:
             list_number = self._by_content[as_read] = len(self._contents)
@@ -157,8 +158,3 @@ class AclCache:
 def nameless(content: bytes) -> bool:
     """Return whether a list has a null name, which a server cannot store (`Id.hashCode`)."""
     return any(None in (entry["scheme"], entry["id"]) for entry in list_entries(content))
-
-
-def _as_read(content: bytes) -> bytes:
-    """Return the list as a server writes it after reading it. Two lists that Java cannot distinguish are one."""
-    return packed_text(text_entries(list_entries(content)))

@@ -98,11 +98,7 @@ def _replaced(strings: pa.Array, old: int, new: int) -> pa.Array:
 
 
 def _batch(
-    keys: pa.Array,
-    data: pa.Array | pa.ChunkedArray,
-    sequence: int,
-    acl: pa.Array,
-    stats: dict[str, Values],
+    keys: pa.Array, data: pa.Array | pa.ChunkedArray, sequence: int, acl: pa.Array, stats: dict[str, Values]
 ) -> pa.RecordBatch:
     order = constant(pa.int64(), sequence, len(keys))
     columns = [keys, data, order, acl, *(column_of(stats[name]) for name in (*STATS, CLIENT))]

@@ -64,7 +64,10 @@ def complete(input_columns: InputColumns, acls: AclLists, zxid: int | None, *, h
     if created:
         # At the end, if only system nodes are missing, which are right there; otherwise in the order of paths.
         order = None
-        nodes = nodes.and_more(_default_nodes(created, acls, zxid))
+        config = acls.number(config_list()) if CONFIG in created else OPEN_ACL
+        numbered = np.array([config if path == CONFIG else OPEN_ACL for path in created], np.int64)
+        names, stats = contents(pa.binary(), created), default_stats(created, zxid)
+        nodes = nodes.and_more(Nodes.of(names, no_bytes(len(created)), numbered, stats))
         both = Family.of(nodes.paths())
         if both.lost:
             order = family.merged(created) if family.ascending else both.order()
@@ -113,12 +116,6 @@ def default_stats(paths: list[bytes], zxid: int | None) -> dict[str, Values]:
     stats |= {"czxid": new, "mzxid": new, "cversion": unknown, "pzxid": unknown}
     stats["aversion"] = np.array([-1 if path == CONFIG else 0 for path in paths], np.int64)
     return stats
-
-
-def _default_nodes(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
-    config = acls.number(config_list()) if CONFIG in paths else OPEN_ACL
-    numbered = np.array([config if path == CONFIG else OPEN_ACL for path in paths], np.int64)
-    return Nodes.of(contents(pa.binary(), paths), no_bytes(len(paths)), numbered, default_stats(paths, zxid))
 
 
 def config_list() -> bytes:

@@ -165,12 +165,9 @@ class WholeTree:
         stats: dict[str, Values] = {name: portion.stat(name) for name in STATS}
         here = slice(portion.first, portion.first + len(portion))
         counts, client = self._children.counts[here].astype(np.int64), portion.stat(CLIENT)
-        derived = derived_cversions(counts, _own_children(portion.paths), client)
+        index = pc.index_in(portion.paths, value_set=contents(pa.binary(), list(_OWN_CHILDREN)))
+        own = pa.array([*_OWN_CHILDREN.values(), 0]).take(index.fill_null(len(_OWN_CHILDREN)))
+        derived = derived_cversions(counts, np.asarray(own), client)
         stats["cversion"] = np.where(stats["cversion"] == UNKNOWN, derived, stats["cversion"])
         stats["pzxid"] = np.where(stats["pzxid"] == UNKNOWN, self._children.last[here], stats["pzxid"])
         return Nodes.of(portion.paths, portion.rows.column("value"), self._numbers(portion), stats)
-
-
-def _own_children(paths: pa.Array) -> Int64s:
-    index = pc.index_in(paths, value_set=contents(pa.binary(), list(_OWN_CHILDREN)))
-    return np.asarray(pa.array([*_OWN_CHILDREN.values(), 0]).take(index.fill_null(len(_OWN_CHILDREN))))

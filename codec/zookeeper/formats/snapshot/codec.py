@@ -191,14 +191,10 @@ class ZooKeeperSnapshot(Codec):
     def _expand(self, window: Window, context: SnapshotContext) -> Expanded:
         if context.expanded is None:
             limit = int(context.options["max.decompressed.bytes"])
-            self._expanded(expand(context.compression, window.data, limit), context)
-        assert context.expanded is not None
+            context.expanded = expand(context.compression, window.data, limit)
+            data, context.inner = context.expanded.data, SnapshotContext(context.options, context.zxid)
+            self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
         return context.expanded
-
-    def _expanded(self, expanded: Expanded, context: SnapshotContext) -> None:
-        data = expanded.data
-        context.expanded, context.inner = expanded, SnapshotContext(context.options, context.zxid)
-        self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
 
     def is_independent(self, context: SnapshotContext) -> bool:
         # Where the nodes end is known before the first scan, unless the file is damaged.

@@ -119,7 +119,9 @@ def flip_of(
         patched = PatchedFile(read, size, Correction(place, bit, stored, 0, size, ()))
         proofs = facts_of(codec, patched.pread, size, context).proves(facts)
         if not proofs and _is_of_seal(shape, place, facts):
-            proofs = _next_seal(patched, size)
+            # A seal is proved by the sections that it and the next one cover, if both are right.
+            sealed = Shape.of(patched.pread, size).sealed
+            proofs = ("Adler-32", "the sections around the seal") if sealed else ()
         if proofs:
             proved.append(((place, bit), proofs))
     # A bit that is far from damage to the structure cannot correct that damage.
@@ -238,8 +240,3 @@ def _is_of_seal(shape: Shape, place: int, facts: SnapshotFacts) -> bool:
         and wrong.seal.at <= place < wrong.seal.stop
         for wrong in shape.wrong()
     )
-
-
-def _next_seal(patched: PatchedFile, size: int) -> tuple[str, ...]:
-    """Return the proof of a seal by what it and the next one cover, if all are right."""
-    return ("Adler-32", "the sections around the seal") if Shape.of(patched.pread, size).sealed else ()

@@ -284,7 +284,9 @@ class TxnLog(Codec):
             if table == "rows":
                 yield _rows(window, part, columns, context)
             elif table == "records":
-                yield Decoded(_records_batch(window, part, columns))
+                zxids = numbers(pa.int64(), np.ascontiguousarray(part.header["zxid"]))
+                arrays = {"zxid": zxids, "record": slices(window.data, part.start, part.end)}
+                yield Decoded(RECORDS.batch(columns, arrays.__getitem__, len(part)))
             else:
                 yield Decoded(_frames_batch(window, part, columns))
 
@@ -482,12 +484,6 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
 # Records and frames
 
 
-def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
-    zxids = numbers(pa.int64(), np.ascontiguousarray(frames.header["zxid"]))
-    arrays = {"zxid": zxids, "record": slices(window.data, frames.start, frames.end)}
-    return RECORDS.batch(columns, arrays.__getitem__, len(frames))
-
-
 def _without_header(frames: Frames) -> Frames:
     """Return the frames of transactions."""
     headed = len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME
@@ -512,7 +508,8 @@ def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.
         if name == "kind":
             return _KINDS.take(numbers(pa.int64(), head["kind"]))
         if name == "type":
-            return _masked(type_names(np.ascontiguousarray(head["type"])), header)
+            names = type_names(np.ascontiguousarray(head["type"]))
+            return names.take(numbers(pa.int64(), np.arange(len(names)), header)) if header.any() else names
         if name == "raw":
             return pa.nulls(len(frames), kind)
         if name in (head.dtype.names or ()):
@@ -523,10 +520,6 @@ def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.
         return digest_column(kind, *bodies.digest(name))
 
     return FRAMES.batch(columns, column, len(frames))
-
-
-def _masked(values: pa.Array, null: Any) -> pa.Array:
-    return values.take(numbers(pa.int64(), np.arange(len(values)), null)) if null.any() else values
 
 
 def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa.Array:

@@ -121,11 +121,7 @@ _TYPE = Int(4, values=TYPE_NAMES)
 TXN = Struct(
     "Txn",
     Field("type", _TYPE, "what it does"),
-    Field(
-        "data",
-        Enclosed(I32BE, Switch("type", {**SUB_BODIES, None: BytesType()})),
-        "how",
-    ),
+    Field("data", Enclosed(I32BE, Switch("type", {**SUB_BODIES, None: BytesType()})), "how"),
     doc="One of the transactions of a multi: a body alone, without header and digest.",
     source=_JUTE,
 )
@@ -240,9 +236,7 @@ TXN_LOG = Struct(
     Field(
         "records",
         Repeated(
-            RECORD,
-            least=LENGTH + 4,
-            until=Until(0, I32BE, LENGTH, "a length of 0, in preallocated space"),
+            RECORD, least=LENGTH + 4, until=Until(0, I32BE, LENGTH, "a length of 0, in preallocated space")
         ),
         "the transactions",
         rows=True,

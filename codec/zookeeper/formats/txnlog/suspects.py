@@ -33,7 +33,9 @@ def suspects(window: Window, at: int, limit: int) -> Iterator[Flip]:
     data = window.data
     left = min(len(data), window.size - window.offset) - at
     if window.offset + at == 0:
-        yield from _of_header(data, at)
+        # The header of the file is what every server writes, except for one bit.
+        stored = int.from_bytes(data[at : at + layout.HEADER_SIZE].tobytes(), "big")
+        yield from flips_of_stored(at, layout.HEADER_SIZE, ">", stored ^ int.from_bytes(_HEADER, "big"))
         return
     size = layout.OVERHEAD + load_i32be(data, at + layout.LENGTH) if left >= LEAST else 0
     if LEAST <= size <= left and data[at + size - 1] == layout.EOR:
@@ -46,12 +48,6 @@ def suspects(window: Window, at: int, limit: int) -> Iterator[Flip]:
             change = (load_i64be(data, at) ^ flip[1]) & (1 << 64) - 1
             yield Flip(at + 7 - (change.bit_length() - 1) // 8, (change.bit_length() - 1) % 8)
     yield from by_specification(SPECIFICATION, window, at, limit)
-
-
-def _of_header(data: Bytes, at: int) -> Iterator[Flip]:
-    """Yield the only bit in which the header of the file is not what every server writes."""
-    stored = int.from_bytes(data[at : at + layout.HEADER_SIZE].tobytes(), "big")
-    yield from flips_of_stored(at, layout.HEADER_SIZE, ">", stored ^ int.from_bytes(_HEADER, "big"))
 
 
 def proved(window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Bools, Int64s
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import one_batch
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
@@ -59,7 +59,9 @@ def records_of(
     columns = TxnColumns(rows, first)
     heads = cuts[:-1]
     count = len(heads)
-    in_multi = _in_multi(columns)
+    in_multi = np.zeros(columns.count, np.bool_)
+    if columns.has("sub"):
+        in_multi = np.asarray(columns.get("sub", pa.int32()).is_valid())
     alone = ~in_multi
     exploded = _of(in_multi, heads)
     some_exploded = bool(exploded.any())
@@ -148,12 +150,6 @@ def _put_some(bodies: Bodies, which: Int64s, at: Int64s, out: Bytes) -> None:
     fields, places = np.zeros_like(bodies.fields), np.zeros(len(bodies.fields), np.int64)
     fields[which], places[which] = bodies.fields[which], at
     bodies.put(fields, places, out)
-
-
-def _in_multi(columns: TxnColumns) -> Bools:
-    if not columns.has("sub"):
-        return np.zeros(columns.count, np.bool_)
-    return np.asarray(columns.get("sub", pa.int32()).is_valid())
 
 
 @dataclass(slots=True)
