@@ -17,6 +17,7 @@ _LARGEST = 1 << 10
 """Bytes of a cookie in which a flipped bit is searched."""
 _NAMES = ("host", "journals", "ledgers", "indexes", "instance")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HALF_UUID = re.compile(rb"[0-9a-f-]{18}")
 
 
 def replacements(tree: Tree) -> tuple[dict[str, bytes], str]:
@@ -78,6 +79,8 @@ def _parsed(text: bytes) -> Cookie:
 
 def _corrected(tree: Tree, text: bytes) -> Cookie | None:
     """Return the only complete cookie that one flipped bit makes of a text, if there is just one that agrees with the directories."""
+    if _HALF_UUID.search(text) is None:
+        return None  # no bit adds an instance id
     cookies = {
         _parsed(text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :])
         for at in range(min(len(text), _LARGEST))

@@ -16,6 +16,8 @@ _NUMBER = re.compile(rb"[-+]?[0-9.eExX+a-fA-F-]*[uUlL]*")
 _ESCAPES = {97: 7, 98: 8, 102: 12, 110: 10, 114: 13, 116: 9, 118: 11, 92: 92, 39: 39, 34: 34, 63: 63}
 _ESCAPED = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\\": "\\", "'": "'", '"': '"'}
 _QUOTES = b"\"'"
+_SPECIAL = {quote: re.compile(re.escape(bytes([quote])) + rb"|\\") for quote in _QUOTES}
+"""What ends a run of plain bytes in a string: its quote, or an escape."""
 _CLOSING = {ord("{"): ord("}"), ord("<"): ord(">")}
 
 
@@ -115,14 +117,12 @@ class _Reader:
             raise _error(f"Expected '\"' or '\\'' at position {self.at}")
         self.at += 1
         out = bytearray()
-        while (byte := self.peek()) >= 0:
-            self.at += 1
-            if byte == quote:
+        while (end := _SPECIAL[quote].search(self.data, self.at)) is not None:
+            out += self.data[self.at : end.start()]
+            self.at = end.end()
+            if end[0][0] == quote:
                 return bytes(out)
-            if byte == ord("\\"):
-                out += self._escaped()
-            else:
-                out.append(byte)
+            out += self._escaped()
         raise _error("Unterminated string literal")
 
     def _escaped(self) -> bytes:
