@@ -355,6 +355,7 @@ def test_strategy_prefix_drops_the_journals_after_a_damaged_one(tmp_path: Path) 
     assert lw.verify(str(out), **case("jrn_zero_sector").options).ok
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("name", "rebuilt"),
     [
@@ -508,6 +509,7 @@ def test_cookies_that_are_both_damaged_complete_each_other(tmp_path: Path) -> No
     assert [file.read_bytes() for file in out.glob("*/current/VERSION")] == [good, good]
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "mark", [b"5", b"bookieHost", b"journalDir: ", b"ledgerDirs", b'\\tledger"', b"instanceId"]
@@ -629,6 +631,7 @@ FOLDERS = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("names", FOLDERS)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_bookie_whose_configuration_names_directories_is_repaired(

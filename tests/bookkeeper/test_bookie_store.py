@@ -88,6 +88,7 @@ def test_damaged_entry_is_left_out(mode: str) -> None:
     assert len(rows) == 26
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize("storage", ["InterleavedLedgerStorage", "DbLedgerStorage"])
 @pytest.mark.parametrize("kind", ["CRC32C", "CRC32"])

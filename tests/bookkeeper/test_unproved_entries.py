@@ -56,6 +56,7 @@ def bookie_and_log(path: Path, ledgers: list[int], entries: int) -> tuple[Path, 
     return path, path / "ledger/current/0.log"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("bit", [0, 1, 2, 5])
 @pytest.mark.parametrize("field", [LEDGER, ENTRY])
 def test_entry_that_the_index_has_under_other_ids_is_damage_and_corrected(
@@ -168,6 +169,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("step", [2, 3])
 @pytest.mark.parametrize("codec", [LOG, "bookkeeper.journal"])
@@ -189,6 +191,7 @@ def test_entries_between_many_damaged_ones_are_salvaged(
     assert entries(path, passwd=b"secret") == good
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("ledgers", [[5], [5, 6], [5, 6, 7, 8, 9]])
 def test_index_proves_entries_between_damaged_ones(ledgers: list[int], damage: str, tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ def test_of_two_log_files_with_one_name_that_of_the_first_path_of_a_hash_set_is_
     assert config_of(listing, options).log_folders[0] == first
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("way", ["complete", "cut", "padded", "damaged original"])
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")

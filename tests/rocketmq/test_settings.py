@@ -73,6 +73,7 @@ def test_size_of_files_that_are_all_cut_off_follows_from_their_names(tmp_path: P
     assert lw.verify(tmp_path / "out", as_system="5.5.0").ok
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "delayOffset.json"])
 @pytest.mark.parametrize(
     ("content", "backup", "opens"),

@@ -151,6 +151,7 @@ def test_broker_does_not_start_with_a_timer_log_file_of_another_size(home: Path,
     assert started(home, timerWheelEnable=False)["opens"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("size", "expected"), [(200, 104_857_600), (1000, 1000), (4096, 4096), (104_857_600, 104_857_600)]
 )
@@ -256,6 +257,7 @@ def test_repaired_timer_has_the_messages_that_are_still_to_be_delivered(home: Pa
     assert row["last_read_time"] == TIME + 50_000
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "damage",
     [
@@ -326,6 +328,7 @@ def slot(path: Path, seconds: int, first: int, last: int) -> None:
         file.write(SLOT.pack({"time": time, "first_position": first, "last_position": last, "count": 1}))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", ["right", "no slot", "other slot", "not linked", "no unit", "read before"])
 def test_every_pending_unit_of_the_timer_log_is_reached_from_its_slot(
     home: Path, tmp_path: Path, case: str
@@ -412,6 +415,7 @@ def test_start_says_which_timer_messages_a_broker_still_delivers(
     assert not lw.verify(home, as_system="4.9.7", **INDEX).system["warnings"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kinds", [None, "timer", "index"])
 @pytest.mark.parametrize("damage", ["", "timerwheel", "timerlog timerwheel config/timercheck"])
 def test_rebuild_derives_a_timer_that_is_damaged_or_missing(
