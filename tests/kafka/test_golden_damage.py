@@ -139,7 +139,6 @@ SILENT = {
     "dmg_fix_attr_high": "unknown attribute bits are passed over, as by the broker",
     "dmg_flip_epoch": "a leader epoch that may be",
     "dmg_flip_epoch_high": "a leader epoch that may be",
-    "dmg_trunc_old_boundary": "a gap in the offsets is what compaction leaves",
 }
 """Neither the log nor the files beside it show that records are missing."""
 

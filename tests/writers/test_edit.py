@@ -165,9 +165,9 @@ def test_any_rows_may_be_dropped_or_redacted(
     )
     conditions = {
         "drop": [("offset", "in", sorted(drop))] if drop else None,
-        "redact": [("offset", "in", sorted(redact))] if redact or not drop else None,
+        **({"redact": [("offset", "in", sorted(redact))], "with_": b"-"} if redact or not drop else {}),
     }
-    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **conditions, with_=b"-", allow_no_match=True)
+    lw.edit(home / "a" / "orders-0", home / "b" / "orders-0", **conditions, allow_no_match=True)
     before = lw.read(home / "a" / "orders-0").to_pylist()
     want = [
         {**row, "value": b"-" if row["offset"] in redact else row["value"]}
