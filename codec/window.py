@@ -119,7 +119,7 @@ class Frames:
 
 
 class Around(NamedTuple):
-    """The good frames around a place of a file: the last ones before it, and the first one after it. None if there are none."""
+    """The good frames around a place of a file: the last ones before it, and the first one after it; None without frames."""
 
     before: Frames | None = None
     after: Frames | None = None

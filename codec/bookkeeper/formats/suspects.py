@@ -115,9 +115,9 @@ class DigestedCodec(FramedCodec):
         return frames
 
     def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
-        # If an entry that starts inside this one ends after it, the size of this one is wrong.
-        inside = self._proved_inside(window, at, at + size, context, beyond=at + size)
-        return inside < 0 and self.fits(window, at, size, before, context)
+        # If a proved entry starts inside this one and ends after it, the size of this one is wrong.
+        overlapped = self._proved_inside(window, at, at + size, context, beyond=at + size) >= 0
+        return not overlapped and self.fits(window, at, size, before, context)
 
     def _proved_inside(self, window: Window, at: int, end: int, context: Any, beyond: int = 0) -> int:
         """Return where an entry with the right digest starts in `(at, end)` that ends after `beyond`; -1 without one."""
@@ -172,7 +172,8 @@ class DigestedCodec(FramedCodec):
             at += 1
 
     def _is_spurious(self, window: Window, at: int, context: Any) -> bool:
-        """Return whether bytes only look like an entry: its digest is wrong or its ledger unknown, and an entry inside has the right digest."""
+        """Return whether the bytes at `at` only look like an entry: the digest is wrong, and an entry inside has the right digest. Bytes whose
+        digest cannot be checked are taken for an entry."""
         data, digests, start = window.data, context.digests, at + _SIZE
         if len(data) - at < HEAD:
             return False

@@ -154,7 +154,7 @@ def _of_batch(window: Window, frames: Frames, i: int) -> list[tuple[int, int, in
 
 
 def reason(window: Window, frames: Frames, i: int) -> str:
-    """Return the message of the exception at the markers of a batch, "" if there is none."""
+    """Return the message of the exception at the markers of a batch; "" without one."""
     try:
         list(_parsed(window, frames, i))
     except Thrown as error:
