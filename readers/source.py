@@ -36,6 +36,8 @@ from logwright.readers.rescue import STANDARD, Memory, Rescue, Rescuer, memory
 STDIN = "-"
 _SPOOL = 8 << 20
 """Limit of bytes of standard input kept in memory; more goes to an unnamed temporary file."""
+_HOLE = 64 << 10
+"""Shortest read for which a hole is looked for."""
 _PATIENCE = 10.0
 """Seconds to wait for the writer of a pipe."""
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
@@ -124,7 +126,21 @@ class LocalSource(_Rescued):
 
 
 def _preadv(opened: list[int], view: memoryview, offset: int) -> int:
+    if len(view) >= _HOLE and (holes := _hole(opened[0], offset, len(view))):
+        np.frombuffer(view, np.uint8)[:holes] = 0
+        return holes
     return os.preadv(opened[0], [view], offset)
+
+
+def _hole(fd: int, offset: int, length: int) -> int:
+    """Return how many bytes of a range a file has, if all of them are in a hole; 0 otherwise. The preallocated end of a log is one, and the
+    kernel would fill its cache with the zeros."""
+    try:
+        return length if os.lseek(fd, offset, os.SEEK_DATA) >= offset + length else 0
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no data follows
+            return 0
+    return min(length, max(0, os.fstat(fd).st_size - offset))
 
 
 class MemorySource(_Closing):

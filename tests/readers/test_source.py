@@ -170,6 +170,32 @@ def test_file_that_became_shorter(file: Path) -> None:
         assert len(source.pread(90, 50)) == 10
 
 
+def test_holes_are_zeros_that_need_no_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, block, read = tmp_path / "preallocated.log", 1 << 20, os.preadv
+    with path.open("wb") as file:
+        file.write(b"a" * block)
+        file.seek(3 * block)
+        file.write(b"b" * block)
+        file.truncate(6 * block)
+        if os.lseek(file.fileno(), block, os.SEEK_DATA) != 3 * block:
+            pytest.skip("the file system has no holes")
+    reads = []
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        reads.append(offset)
+        return read(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    with open_source(str(path)) as source:
+        for offset, length in ((0, 6), (1, 2), (1, 3), (2, 1), (3, 1), (4, 2), (5, 9), (7, 1)):
+            expected = path.read_bytes()[offset * block : (offset + length) * block]
+            reads.clear()
+            assert source.pread(offset * block, length * block).tobytes() == expected
+            assert bool(reads) == any(byte in expected for byte in b"ab")
+        path.open("r+b").truncate(4 * block + 5)  # the hole became shorter
+        assert source.pread(4 * block, 2 * block).tobytes() == bytes(5)
+
+
 def test_not_found_names_similar_files(file: Path) -> None:
     with pytest.raises(NotFoundError, match=r"Did you mean .*some\.log"):
         open_source(str(file.parent / "some.lgo"))
