@@ -148,6 +148,7 @@ def test_entries_are_repaired_although_no_cookie_is_valid(left: bytes, tmp_path:
     assert lw.read(out).equals(expected)
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("size", [2 << 20, 3 << 30])
 @pytest.mark.parametrize("name", ["VERSION", "lastId", "lastMark"])
@@ -706,6 +707,7 @@ def test_missing_directory_that_a_configuration_names_is_an_error_and_the_others
     assert lw.read(tmp_path / "out") == expected
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("names", [["l0", "l1"], ["0/ledger", "1/ledger"]])
 @pytest.mark.filterwarnings("ignore")

@@ -232,6 +232,7 @@ def test_hmac_needs_a_password_to_be_written() -> None:
         Specimen.of(b"", NAME, "0.log").encode(pa.table({"ledger_id": [-1], "entry_id": [0]}))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("seed", range(3))
 def test_zeros_and_noise_give_no_entries(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -306,6 +307,7 @@ def written(tmp_path: Path, name: str, payloads: Sequence[bytes], ledger: int = 
     return Specimen.of(tmp_path / name)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("name", "start"), [("1.log", 1024), ("1.txn", 512)])
 @pytest.mark.parametrize("payload", [88, 100])
 def test_wrong_size_loses_one_entry_wherever_it_ends(

@@ -247,6 +247,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("text", DAMAGED)
 def test_entry_that_does_not_decode_is_a_fault_of_its_row(tmp_path: Path, text: str) -> None:
     path = stored(tmp_path, WORKED, DAMAGED[text], entry(b"after"))

@@ -452,6 +452,7 @@ def test_warmup_makes_the_kernels_of_all_modules_and_of_all_framed_formats() -> 
         assert {f"logwright.codec.{name}" for name in wanted} <= set(made)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

@@ -482,6 +482,7 @@ def test_full_standard_output_ends_with_one_line_and_status_1(partition: Path) -
         assert done.stderr.decode().strip() == "error: standard output: No space left on device"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("closed", "status"), [(0, 0), (1, 1), (2, 0)])
 def test_closed_standard_stream_is_no_internal_error(partition: Path, closed: int, status: int) -> None:
     """A service may close any of them. Only standard output is needed."""

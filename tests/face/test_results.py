@@ -76,6 +76,7 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     assert written.warnings == ("ignored the unknown column 'payload'",)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("codec", "row", "name"),
     [

@@ -61,6 +61,7 @@ def damaged(data: bytes, frames: Sequence[int], chance: random.Random) -> bytes:
     return bytes(new)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("write", [kafka_log, commit_log, entry_log])
 def test_parts_of_a_damaged_file_give_the_same_rows(write: Callable[[Path], Path], tmp_path: Path) -> None:
     path = write(tmp_path)

@@ -1,8 +1,8 @@
 """The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
 - Golden cases: of the tests of one function that differ only in the golden case, few that have all traits (see `golden_traits`).
-- Cases marked `alike`, slow ones that prove one rule: a third of those that are left, one of each three in a row. Its place changes from
-  three to three and from function to function, so that every system, codec and other parameter occurs.
+- Cases marked `alike`, slow ones that prove one rule: a fifth of those that are left, one of each five in a row. Its place changes from
+  five to five and from function to function, so that every system, codec and other parameter occurs.
 - Random seeds: of the tests that differ only in the seed, the first tenth (those of `make nightly` not counted), and at least `SEEDS`.
 - Crashes and failing calls: every fifth, wherever there are hundreds of them (`STEPS`).
 - Spark: a table that is written and read.
@@ -29,6 +29,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS = 3
+ALIKE = 5
 STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.extended)])
 """For tests of crashes and failing calls: every fifth of them in the sample."""
 SPARK = frozenset({"tests/spark/test_partition.py::test_written_rows_are_read[none]"})
@@ -67,8 +68,9 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.extended)
     for function, same_but_parameters in alike.items():
         in_sample = [item for item in same_but_parameters if not item.get_closest_marker("extended")]
+        row = min(ALIKE, len(in_sample)) or 1
         for place, item in enumerate(in_sample):
-            if (place - place // 3 - len(function)) % 3 and len(in_sample) >= 3:
+            if (place - place // row - len(function)) % row:
                 item.add_marker(pytest.mark.extended)
 
 

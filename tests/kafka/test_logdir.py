@@ -310,6 +310,7 @@ def test_copies_of_partitions_under_other_names_are_not_read(log_directory: Path
     assert lw.read(log_directory / name, columns="offset").num_rows > 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", MISNAMED)
 def test_broker_that_does_not_start_serves_nothing(log_directory: Path, name: str) -> None:
     shutil.copytree(log_directory / "orders-0", log_directory / name)

@@ -63,6 +63,7 @@ def test_only_offsets_that_are_nowhere_are_reported_as_lost(log: Path, tmp_path:
     assert {fault.rows_lost for fault in misplaced} == {0}
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("inserted", [False, True])
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ def parts_of(database: Path, mode: Mode, size: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [1, 6000])
 @pytest.mark.parametrize("change", COPIES)
 def test_splits_together_have_the_rows_of_the_whole_read(
@@ -221,6 +222,7 @@ def test_split_in_the_middle_of_a_table_fails_at_a_block_outside_of_the_range(tm
         parts_of(database, Mode.FAILFAST, 1)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("view", ["live", "rows", "history"])
 def test_filtered_salvage_finds_rows_outside_of_the_range_of_their_file(
     pair: tuple[Path, Path], view: str

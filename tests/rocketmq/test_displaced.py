@@ -516,6 +516,7 @@ def work_of_a_walk(data: bytes, listed: dict[int, int], patch: pytest.MonkeyPatc
     return work, offsets
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("way", ["doubled", "tripled", "reversed", "shuffled"])
 def test_search_for_displaced_messages_is_linear(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each message is displaced by another number of bytes, so that after each one the next is searched for."""

@@ -15,6 +15,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T0/0"])
 @pytest.mark.parametrize(
     ("name", "loads"),

@@ -269,6 +269,7 @@ def test_every_file_of_a_store_is_recognised_by_its_name_and_first_bytes() -> No
                 assert detected.name == codec_of(name), name
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "damage", [bytes, lambda size: b"\xff" * size, lambda size: b"\0\0\0\1" * (size // 4)]
 )

@@ -85,6 +85,7 @@ def test_missing_commit_log_paths_are_an_error_if_there_is_no_other(tmp_path: Pa
         lw.verify(home, storePathCommitLog=f"{tmp_path / 'disk1'},{tmp_path / 'disk2'}")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("folder", ["store/commitlog", "store/consumequeue/T0/0", "other"])
 def test_folder_among_the_files_of_a_queue_keeps_old_brokers_from_starting(
     folder: str, tmp_path: Path

@@ -373,6 +373,7 @@ def test_files_missing_after_the_flushed_position_of_the_timer_log_are_reported(
     assert faults(home) == {("timerlog", "error", text)}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("damage", "pending", "warnings"),
     [

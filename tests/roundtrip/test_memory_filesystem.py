@@ -88,6 +88,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("operation", ONE + TWO)
 @pytest.mark.parametrize("path", PLACES)
 def test_every_operation_behaves_as_on_disk(operation: str, path: str) -> None:

@@ -122,6 +122,7 @@ def test_damage_a_server_tolerates_is_an_error(case: str) -> None:
         read(case)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 @pytest.mark.parametrize("case", sorted(DAMAGED))
 def test_damaged_tree_has_what_a_client_saw_and_what_a_server_drops(case: str, mode: str) -> None:
