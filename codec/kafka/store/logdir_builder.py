@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -29,12 +28,12 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.options import LOG_DIRECTORY, WRITING
 from logwright.codec.kafka.store.builder import RETENTION_MS, PartitionBuilder, new_topic_id
+from logwright.codec.kafka.store.folders import FolderOf, OwnFiles, StagedFolderOf, files_by_folder, inside
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.build import Parts, Piece, Placement, Stage, Summary
-from logwright.codec.store.listing import Entry, Listing, folders_of
-from logwright.codec.window import Chunk
+from logwright.codec.store.listing import Listing
 
 _PARTITION_OPTIONS = tuple(option for option in WRITING if option in LOG_DIRECTORY)
 _SHOWN = 4
@@ -45,7 +44,7 @@ class LogDirectoryBuilder:
     """See `codec.store.build.Builder`. With a listing it appends to a log directory."""
 
     def __init__(self, options: Options, listing: Listing | None = None, *, staged: bool = False) -> None:
-        self.folders, self.staged = None if listing is None else LogDirectory(listing), staged
+        self.folders, self.staged = None if listing is None else OwnFiles(listing), staged
         self.settings = Settings(options, listing)
         self.partitions: dict[str, PartitionBuilder] = {}
 
@@ -77,7 +76,7 @@ class LogDirectoryBuilder:
 def assemble(listing: Listing | None, parts: Parts, extra: Stage, options: Options) -> Placement:
     """See `Layout.assemble`."""
     settings = Settings(options, listing)
-    folders = None if listing is None else LogDirectory(listing)
+    folders = None if listing is None else OwnFiles(listing)
     files = {id(stage): files_by_folder(stage) for stage, _ in parts}
     names = sorted({name for _, summary in parts for name in summary.facts["partitions"]})
     renames: list[tuple[Stage, str, str]] = []
@@ -306,78 +305,3 @@ def _topic_ids(text: str) -> dict[str, str]:
             raise UsageError(f"topic.ids: id {id_} is given to two topics")
         out[topic] = id_
     return out
-
-
-def files_by_folder(listing: Listing) -> dict[str, list[Entry]]:
-    """Return the files of each folder of a tree; those outside of folders are of the folder ""."""
-    files: dict[str, list[Entry]] = {}
-    for entry in listing.entries():
-        folder, _, name = entry.name.rpartition("/")
-        files.setdefault(folder, []).append(Entry(name, entry.size))
-    return files
-
-
-class LogDirectory:
-    """A `codec.store.listing.Listing` of the files of a log directory outside of its partitions. The tree may have thousands of partitions, so
-    it is listed once."""
-
-    def __init__(self, listing: Listing) -> None:
-        self.name, self._listing, self._files = listing.name, listing, files_by_folder(listing)
-
-    def entries(self) -> Sequence[Entry]:
-        return self._files.get("", ())
-
-    def folders(self) -> Sequence[str]:
-        return folders_of(self._listing)
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._listing.read(name, offset, length)
-
-    def parent(self) -> Listing | None:
-        return self._listing.parent()
-
-    def partition(self, name: str) -> FolderOf | None:
-        """Return the directory of a partition, if it has files."""
-        files = self._files.get(name)
-        return None if files is None else FolderOf(self, name, files)
-
-
-class FolderOf:
-    """A `codec.store.listing.Listing` of one folder of another listing, which is its parent."""
-
-    def __init__(self, listing: Listing, name: str, files: Sequence[Entry]) -> None:
-        self.name, self._listing, self._files = name, listing, files
-
-    def entries(self) -> Sequence[Entry]:
-        return self._files
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._listing.read(f"{self.name}/{name}", offset, length)
-
-    def parent(self) -> Listing | None:
-        return self._listing
-
-
-class StagedFolderOf(FolderOf):
-    """A `codec.store.build.Stage` for one folder of another stage. `files` are those that were staged before."""
-
-    def __init__(self, stage: Stage, name: str, files: Sequence[Entry]) -> None:
-        super().__init__(stage, name, files)
-        self.stage = stage
-
-    def patch(self, name: str, offset: int, data: Chunk) -> None:
-        self.stage.patch(f"{self.name}/{name}", offset, data)
-
-    def append(self, name: str, data: Chunk) -> None:
-        self.stage.append(f"{self.name}/{name}", data)
-
-    def take(self, pieces: Iterable[Piece]) -> None:
-        self.stage.take(inside(self.name, pieces))
-
-    def drop(self, name: str) -> None:
-        self.stage.drop(f"{self.name}/{name}")
-
-
-def inside(folder: str, pieces: Iterable[Piece]) -> Iterable[Piece]:
-    """Yield pieces of files as pieces of files in a folder."""
-    return (replace(piece, name=f"{folder}/{piece.name}") for piece in pieces)
