@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import augment_usage_errors
 
 if TYPE_CHECKING:
     from logwright.readers.report import Report
@@ -113,7 +114,13 @@ class OwnOptionsCommand(click.Command):
             if has_value and "=" not in word:
                 target += rest[:1]
                 del rest[:1]
-        return super().parse_args(ctx, [*words, *rest, *own])
+        with augment_usage_errors(ctx):
+            _split(tuple(own))  # an option without its value is named before a missing argument
+        # An argument takes any word that is left; only one of several words is split again (`paths_and_options`).
+        several = any(param.nargs < 0 for param in self.get_params(ctx) if isinstance(param, click.Argument))
+        ctx.args = super().parse_args(ctx, [*words, *rest, *(own if several else ())])
+        ctx.args += [] if several else own
+        return ctx.args
 
 
 class AsSystemCommand(OwnOptionsCommand):
