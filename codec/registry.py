@@ -74,15 +74,26 @@ def numbers(values: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _listed(system: str, name: str) -> tuple[Any, ...]:
+    """Return the objects that a system lists under this optional name."""
+    return tuple(getattr(importlib.import_module(f"logwright.codec.{system}"), name, ()))
+
+
 @cache
 def _optional(name: str) -> tuple[Any, ...]:
     """Return the objects that systems list under this optional name."""
-    modules = [importlib.import_module(f"logwright.codec.{system}") for system in SYSTEMS]
-    return tuple(item for module in modules for item in getattr(module, name, ()))
+    return tuple(item for system in SYSTEMS for item in _listed(system, name))
 
 
 def containers() -> Sequence[Container]:
     return [item for item in _optional("CONTAINERS") if item.layout in _all()[1]]
+
+
+def named_container(name: str | None) -> Container | None:
+    """Return the container of this name, if there is one. Other systems are not imported."""
+    system = (name or "").partition(".")[0]
+    listed = _listed(system, "CONTAINERS") if system in SYSTEMS else ()
+    return next((item for item in listed if item.name == name), None)
 
 
 def container(listing: Listing) -> Container | None:
@@ -115,6 +126,10 @@ def layouts() -> Sequence[Layout]:
 
 def find(name: str) -> Codec | Layout:
     """Return the codec or layout of this name. Raises `UsageError`."""
+    codecs, layouts = _of_name(name)
+    found = codecs.get(name) or layouts.get(name)
+    if found is not None:
+        return found
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
@@ -125,16 +140,16 @@ def find(name: str) -> Codec | Layout:
 
 def _refuse_container(name: str) -> None:
     """Raise `UsageError` for the name of a container."""
-    for item in containers():
-        if item.name == name:
-            raise UsageError(
-                f"{name} holds several directories of layout {item.layout}: this command takes one of them",
-                advice=f"Name one of its directories, or {item.layout} for a new one",
-            )
+    if item := named_container(name):
+        raise UsageError(
+            f"{name} holds several directories of layout {item.layout}: this command takes one of them",
+            advice=f"Name one of its directories, or {item.layout} for a new one",
+        )
 
 
 def _container_writer(name: str) -> Layout | None:
-    return next((item.writer for item in containers() if item.name == name), None)
+    item = named_container(name)
+    return None if item is None else item.writer
 
 
 def find_writer(name: str) -> Codec | Layout:

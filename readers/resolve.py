@@ -110,7 +110,7 @@ def resolve(
     """
     container = None
     if skipped is not None and codec is not None:
-        container = next((part for part in registry.containers() if part.name == codec), None)
+        container = registry.named_container(codec)
     file_codec, layout = _named(codec if container is None else container.layout)
     is_check = verb is Verb.VERIFY
 
@@ -208,7 +208,7 @@ def directories_of_stores(
     paths = expand(path)
     if len(paths) != 1 or paths[0] == STDIN:
         return []
-    container = next((each for each in registry.containers() if each.name == codec), None)
+    container = registry.named_container(codec)
     file_codec, layout = _named(codec if container is None else container.layout)
     if file_codec is not None:
         return []
@@ -530,7 +530,7 @@ def _below(
     own = home(path, layout).layout
     if own is not None and recursive is None:
         return []
-    container = registry.container(directory)
+    container = registry.container(directory) if own is None else None
     if not (directory.folders() or container):
         return []
     search = store_search.StoreSearch(layout, recursive, skipped, bounded=not recursive)

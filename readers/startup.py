@@ -66,8 +66,7 @@ def _container(path: str, codec: str | None) -> Container | None:
         return None
     if registry.detect_layout(listing) is not None:
         return None
-    named = next((container for container in registry.containers() if container.name == codec), None)
-    return named or registry.container(listing)
+    return registry.named_container(codec) or registry.container(listing)
 
 
 def root_of(path: str, lock: str) -> ServerDirectory:

@@ -329,8 +329,10 @@ def inspect(
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.INSPECT)
     names = expand(path)
     directories = [target for target in targets if isinstance(target, DirectoryTarget)]
-    kinds = {container.layout for container in registry.containers()}
-    if len(targets) == 1 and (targets[0].path in names or kind(targets[0]) not in kinds):
+    if len(targets) == 1 and (
+        targets[0].path in names
+        or kind(targets[0]) not in {container.layout for container in registry.containers()}
+    ):
         details = _inspect.inspect(targets[0])
         return {**details, "notes": [*details.get("notes", ()), *skipped.sentences]}
     # Files beside the stores of a directory are not listed.
