@@ -17,6 +17,7 @@ import pyarrow as pa
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.base import Codec, Match
+from logwright.codec.columns import numbers
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -245,7 +246,9 @@ class FixedCodec(Codec):
             arrays = [
                 pa.nulls(len(batch), field.type)
                 if field.name == "raw"
-                else pa.array(self._values(window, batch, table, field.name, context)).cast(field.type)
+                else numbers(pa.int64(), self._values(window, batch, table, field.name, context)).cast(
+                    field.type
+                )
                 for field in schema
             ]
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
