@@ -17,7 +17,6 @@ import pyarrow as pa
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.base import Codec, Match
-from logwright.codec.columns import numbers
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -246,9 +245,7 @@ class FixedCodec(Codec):
             arrays = [
                 pa.nulls(len(batch), field.type)
                 if field.name == "raw"
-                else numbers(pa.int64(), self._values(window, batch, table, field.name, context)).cast(
-                    field.type
-                )
+                else pa.array(self._values(window, batch, table, field.name, context)).cast(field.type)
                 for field in schema
             ]
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
