@@ -128,8 +128,13 @@ class LogwrightError(Exception):
         placeless = isinstance(fault, Fault) and not fault.offset and not fault.length
         if self.offset is not None and not placeless:
             where += f"at byte {self.offset}: "
+        return where + self.reason
+
+    @property
+    def reason(self) -> str:
+        """The text without the place."""
         # The message may quote data.
-        text = where + "\n".join(map(plural.printable, self.message.replace("\t", " ").split("\n")))
+        text = "\n".join(map(plural.printable, self.message.replace("\t", " ").split("\n")))
         end = "" if text.endswith((".", "!", "?")) else "."
         return f"{text}{end} {self.advice}" if self.advice else text
 

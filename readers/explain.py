@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,10 +27,11 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.codec.frames.walk import Hole, Stretch, Walk, zero_filled
-from logwright.codec.option import parse_int
+from logwright.codec.option import Verb, parse_int
 from logwright.codec.store.listing import Role
 from logwright.codec.store.view import Part
 from logwright.codec.window import Frames, Window
+from logwright.readers.fault_groups import numbered
 from logwright.readers.filter import Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.source import Source
@@ -237,12 +239,14 @@ def _files(target: DirectoryTarget, options: ExplainOptions) -> list[tuple[str, 
 
 
 def _of_fault(target: Target, options: ExplainOptions, report: Report) -> Explained:
-    verify([target], report, VerifyOptions())
-    faults = list(report.faults)
+    verify([target], report, VerifyOptions(advise=False))
+    faults = numbered(report.faults)
     number = int(options.fault or 0)
+    listed = f"`logwright verify {shlex.quote(target.path)}{report.flags.get(Verb.VERIFY, '')}` lists them"
     if not 1 <= number <= len(faults):
         hint = f"there are {len(faults)}, numbered from 1" if faults else "there are no faults"
-        raise NotFoundError(f"no fault {number}: {hint}", path=target.path)
+        advice = listed if faults else "Use at or where to explain undamaged bytes (--at, --where)"
+        raise NotFoundError(f"no fault {number}: {hint}", path=target.path, advice=advice)
     path, fault = faults[number - 1]
     if isinstance(target, DirectoryTarget):
         # A fault of the directory itself has no bytes.
@@ -251,7 +255,9 @@ def _of_fault(target: Target, options: ExplainOptions, report: Report) -> Explai
         codec = files[name].codec if name in files else None
         if codec is None:
             raise NotFoundError(
-                f"fault {number} is not in a file that can be explained: {fault.detail}", path=target.path
+                f"fault {number} is not in a file that can be explained: {fault.detail}",
+                path=target.path,
+                advice=listed,
             )
         opened = _Opened.inside(target, name, codec)
     else:

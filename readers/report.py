@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logwright.codec import plural
 from logwright.codec.deferred import deferred
 from logwright.readers.report_data import ReportData
 
@@ -27,5 +26,5 @@ class Report(ReportData):
         return self.text()
 
     def __repr__(self) -> str:
-        faults = plural.count(self.faults_total - self.infos, "fault")
-        return f"<Report {self.path}: {'ok' if self.ok else 'damaged'}, {faults}>"
+        state = "ok" if self.ok else "not checked" if self.denied else "damaged"
+        return f"<Report {self.path}: {', '.join([state, *self.fault_counts()])}>"

@@ -167,7 +167,7 @@ class ReportData(Mapping[str, Any]):
         self.out: str | None = None
         """Path of the result, if several stores were repaired."""
         self.error: str | None = None
-        """Reason why this one of several stores could not be repaired."""
+        """Reason why this one of several stores could not be opened or repaired."""
         self.parts: list[ReportData] = []
         """Reports of the stores or files, if there are several."""
         self._files: dict[str, FileReport] = {}
@@ -240,7 +240,7 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def failed(self) -> int:
-        """Return the number of stores that could not be repaired."""
+        """Return the number of stores that could not be opened or repaired."""
         return (self.error is not None) + sum(part.failed for part in self.parts)
 
     @property
@@ -284,9 +284,11 @@ class ReportData(Mapping[str, Any]):
         return sum(file.infos for file in self._all())
 
     def fault_counts(self) -> list[str]:
-        """Return the number of faults and the number of notes as text, without zeros."""
-        counts = ((self.faults_total - self.infos, "fault"), (self.infos, "note"))
-        return [plural.count(number, noun) for number, noun in counts if number]
+        """Return the number of faults, of notes, and of files that may not be read as text, without zeros."""
+        denied = sum(file.denied for file in self._all())
+        counts = ((self.faults_total - self.infos - denied, "fault"), (self.infos, "note"))
+        unread = [f"{plural.count(denied, 'file')} not read"] if denied else []
+        return [plural.count(number, noun) for number, noun in counts if number] + unread
 
     @property
     def faults(self) -> list[tuple[str, Fault]]:
@@ -317,9 +319,9 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def denied(self) -> bool:
-        """Return whether nothing is known to be wrong but that some files may not be read."""
-        errors = sum(file.errors for file in self._all())
-        return 0 < errors == sum(file.denied for file in self._all()) and not self._any_missing()
+        """Return whether nothing is known to be wrong but that something could not be opened, or may not be read."""
+        denied = all(file.errors == file.denied for file in self._all())
+        return not self.ok and denied and not self._any_missing()
 
     def _any_missing(self) -> bool:
         return self.missing or any(part._any_missing() for part in self.parts)
@@ -412,7 +414,11 @@ class ReportData(Mapping[str, Any]):
             **self._summary(),
             "files": files,
             **({} if self.system is None else {"system": dict(self.system)}),
-            **({} if not self.parts else {"targets": [part._target() for part in self.parts]}),
+            **(
+                {}
+                if not self.parts
+                else {"targets": [part._target(self.cut is not None) for part in self.parts]}
+            ),
             **({} if self.kept is None else {"kept": [dict(entry) for entry in self.kept]}),
             **({} if self.cut is None else {"cut": [dict(entry) for entry in self.cut]}),
             **({} if not self.notes else {"notes": list(self.notes)}),
@@ -431,11 +437,11 @@ class ReportData(Mapping[str, Any]):
             "faults_total": self.faults_total,
         }
 
-    def _target(self) -> dict[str, Any]:
+    def _target(self, repaired: bool) -> dict[str, Any]:
         """Return the summary as one of several stores. Its files are listed with all others."""
-        repaired = {}
-        if self.cut is not None or self.error is not None:
-            repaired = {
+        result: dict[str, Any] = {} if self.error is None else {"error": self.error}
+        if repaired:
+            result = {
                 "out": self.out,
                 "error": self.error,
                 "incomplete": self.incomplete,
@@ -443,7 +449,7 @@ class ReportData(Mapping[str, Any]):
             }
         return {
             **self._summary(),
-            **repaired,
+            **result,
             **({} if self.system is None else {"system": dict(self.system)}),
         }
 

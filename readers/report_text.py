@@ -5,11 +5,9 @@ A headline, what is lost, what the real system would do if it were started now, 
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,13 +16,13 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Verb
 from logwright.codec.plural import count, plural, printable
 from logwright.readers.corrected import healed_by_corrections, unproved
+from logwright.readers.fault_groups import RANK, Group, grouped
 from logwright.readers.report_data import ReportData
 from logwright.readers.verdict_text import SCOPES, system, system_in_brief, title
 
 WIDTH = 118
 """Longer lines are wrapped, except for paths and commands."""
 _NARROWEST = 60
-_DIGITS = re.compile(r"\d+")
 _SHOWN = 8
 """Number of faults to print."""
 _NOTES = 3
@@ -40,7 +38,6 @@ _HEALED = (": repair restores it", ": restored")
 _NOTHING = "nothing"
 _UNSUPPORTED = "UNSUPPORTED"
 _DENIED = "NOT CHECKED"
-_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
 _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of faults whose detail is enough to describe them."""
 
@@ -70,19 +67,6 @@ def _fold(line: str, width: int) -> list[str]:
 # One store or file
 
 
-@dataclass
-class _Shown:
-    """A fault, with similar faults and other faults of the same place. Similar faults are of the same file; similar notes of any file."""
-
-    path: str
-    fault: Fault
-    alike: int = 0
-    end: int = 0
-    beside: int = 0
-    paths: set[str] = field(default_factory=set)
-    """The files of the similar faults."""
-
-
 def _one(report: ReportData) -> Iterator[str]:
     yield from _findings(report)
     if report.cut is None:
@@ -92,15 +76,7 @@ def _one(report: ReportData) -> Iterator[str]:
 
 
 def _findings(report: ReportData) -> Iterator[str]:
-    # Notes on the whole come before those on its files.
-    ranked = sorted(
-        report.faults,
-        key=lambda group: (
-            _RANK[group[1].severity],
-            group[1].severity is Severity.INFO and bool(group[0]),
-        ),
-    )
-    groups = _alike(ranked)
+    groups = grouped(report.faults)
     grave = [group for group in groups if group.fault.severity is not Severity.INFO]
     shown = grave[:_SHOWN] if grave else groups[:_NOTES]
     alone = len(grave) == 1 and not grave[0].alike
@@ -129,12 +105,12 @@ def _findings(report: ReportData) -> Iterator[str]:
     listed = f"--json lists the first {len(report.faults):,}" if unlisted else "--json lists all"
     if len(grave) > len(shown) or (grave and unlisted):
         yield f"  and {len(grave) - len(shown) + unlisted:,} more ({listed})"
-    left = report.faults_total - sum(group.alike + group.beside + 1 for group in shown)
+    left = report.faults_total - sum(len(group.members) for group in shown)
     if not grave and left > 0:
         yield f"  and {count(left, 'more note')} ({listed})"
 
 
-def _restored(group: _Shown, report: ReportData) -> bool:
+def _restored(group: Group, report: ReportData) -> bool:
     """Return whether the lost rows come back in a repair."""
     place = (group.path, group.fault.offset)
     return (place in report.healed and bool(group.fault.rows_lost)) or place in healed_by_corrections(report)
@@ -149,34 +125,7 @@ def _loss_word(fault: Fault) -> str:
     return "lost" if fault.severity is Severity.ERROR or certain else "may be lost"
 
 
-def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
-    """Group faults of one file, and notes of all files, that differ only in numbers, and faults of one place."""
-    out: list[_Shown] = []
-    known: dict[tuple[Any, ...], _Shown] = {}
-    places: dict[tuple[str, int, int], _Shown] = {}
-    for path, fault in faults:
-        place = (path, fault.offset, fault.length)
-        here = places.get(place) if fault.length else None
-        if here is not None:
-            here.beside += 1
-            if not here.fault.lost:
-                here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
-            continue
-        pattern = _DIGITS.sub("", fault.detail)
-        key = ("" if fault.severity is Severity.INFO else path, fault.kind, fault.severity, pattern)
-        first = known.get(key)
-        # Faults that name lost rows are listed one by one.
-        if first is None or fault.lost or fault.rows_lost:
-            character = known[key] = places[place] = _Shown(path, fault, end=fault.offset + fault.length)
-            out.append(character)
-        else:
-            first.alike += 1
-            first.paths.add(path)
-            first.end = max(first.end, fault.offset + fault.length)
-    return out
-
-
-def _fault(group: _Shown) -> str:
+def _fault(group: Group) -> str:
     fault = group.fault
     text = fault.detail
     # The two checksums do not help an operator. A digest (which has no bytes) names what it covers.
@@ -187,9 +136,10 @@ def _fault(group: _Shown) -> str:
     where = f"at {fault.offset}: " if fault.offset else ""
     if fault.length:
         where = f"at {fault.offset}, {count(fault.length, 'byte')}: "
-    more = f", and {group.alike} similar up to {group.end}" if group.alike else ""
-    if group.paths - {group.path}:
-        more = f", and {group.alike} similar in {count(len(group.paths), 'file')}"
+    more = f", and {len(group.alike)} similar up to {group.end}" if group.alike else ""
+    paths = {path for path, _ in group.alike}
+    if paths - {group.path}:
+        more = f", and {len(group.alike)} similar in {count(len(paths), 'file')}"
     return f"{where}{text}{more}"
 
 
@@ -347,7 +297,8 @@ def _several(report: ReportData, width: int) -> Iterator[str]:
             else f"  and {left} more, all ok"
         )
     yield from (f"  {note}" for note in report.notes)
-    yield f"  {report.next or (_about(parts[0]) if parts else next_command(report))}"
+    opened = [part for part in parts if part.error is None] or parts
+    yield f"  {report.next or (_about(opened[0]) if parts else next_command(report))}"
 
 
 def _repaired(report: ReportData, width: int) -> Iterator[str]:
@@ -389,7 +340,7 @@ def _severity_key(part: ReportData) -> tuple[int, bool, int, int, str]:
     verdict = part.system
     opens = verdict is None or bool(verdict["opens"])
     gone = 0 if verdict is None else int(verdict["rows_lost"] or 0)
-    return _RANK[part.worst], opens, -gone, -part.bytes_damaged, part.path
+    return RANK[part.worst], opens, -gone, -part.bytes_damaged, part.path
 
 
 def _noun(report: ReportData) -> str:
@@ -475,10 +426,12 @@ def _losses(report: ReportData) -> list[Fault]:
 
 def _line(part: ReportData, room: int) -> str:
     """Describe one of several stores in a line of at most `room` characters."""
+    if part.error is not None:
+        return f"{_DENIED}  {part.error}"
     if part.worst in (None, Severity.INFO):
         return f"ok       {_size(part.bytes)}, {count(part.rows, part.rows_noun or part.nouns[0])}"
     faults = [fault for _, fault in part.faults if fault.severity is not Severity.INFO]
-    worst = min(faults, key=lambda fault: _RANK[fault.severity])
+    worst = min(faults, key=lambda fault: RANK[fault.severity])
     after = []
     rows, least = _rows_lost([part])
     if rows:

@@ -108,7 +108,7 @@ def verify(
     alone = len(targets) == 1 and not unopened
     parts = [report] if alone else [_report(target, settings) for target in targets]
     if not alone:
-        report.parts = [*parts, *(_unopened(error, settings) for error in unopened)]
+        report.parts = [*parts, *map(_unopened, unopened)]
     meter = Meter(sum(map(_size, targets)), show)
     if jobs > 1:
         _shared(targets, parts, settings, jobs, alone, meter)
@@ -156,11 +156,10 @@ def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     entry.add(unread(error, kind(target), error.offset or 0, 0), denied=isinstance(error, AccessError))
 
 
-def _unopened(error: LogwrightError, settings: VerifyOptions) -> Report:
-    """Return the report on a store or file, one of several, that could not be opened. That is no damage."""
-    part = Report(error.path or "", max_faults=settings.max_faults)
-    part.file("", None).add(unread(error, "", 0, 0), denied=True)
-    part.next = None if isinstance(error, AccessError) else str(error)
+def _unopened(error: LogwrightError) -> Report:
+    """Return the report on a store or file, one of several, that could not be opened. That is no fault of it."""
+    part = Report(error.path or "")
+    part.error = error.reason
     return part
 
 

@@ -12,7 +12,7 @@ from explanations import all_nodes, check_covers_file, check_nodes_tile, nodes_n
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.explain import Node, Space
-from logwright.codec.fault import Fault, Kind
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log.layout import RECORD, RECORD_BATCH
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
@@ -20,6 +20,7 @@ from logwright.codec.leveldb.formats.records.layout import BLOCK
 from logwright.codec.leveldb.formats.records.layout import RECORD as PHYSICAL
 from logwright.corpora.cases import cases
 from logwright.readers.explain import ExplainOptions, _Opened, _place, address, spell
+from logwright.readers.fault_groups import numbered
 from logwright.readers.resolve import resolve
 from logwright.readers.target import FileTarget
 
@@ -260,12 +261,37 @@ def test_faults_are_addressed_by_number() -> None:
     assert explanation.problems >= 2
     in_file = lw.explain(next(iter(sorted(damaged.glob("*86.log")))), fault="1")
     assert in_file.pieces[0].fault is not None
-    with pytest.raises(lw.NotFoundError, match="no fault 2: there are 1, numbered from 1"):
+    with pytest.raises(
+        lw.NotFoundError, match=r"no fault 2: there are 1, numbered from 1\. `logwright verify "
+    ):
         lw.explain(damaged, fault=2)
     with pytest.raises(lw.NotFoundError, match="no fault 0"):
         lw.explain(damaged, fault=0)
-    with pytest.raises(lw.NotFoundError, match="no fault 1: there are no faults"):
+    with pytest.raises(lw.NotFoundError, match=r"no fault 1: there are no faults\. Use at or where"):
         lw.explain(PARTITION, fault=1)
+
+
+def test_faults_are_numbered_as_verify_lists_them() -> None:
+    """Errors come before warnings, each file's in its order. Similar faults, which are only counted, come last, and notes have no number."""
+    error, warning, note = Severity.ERROR, Severity.WARNING, Severity.INFO
+    faults = [
+        (path, Fault("kafka.log", offset, 1, Kind.LENGTH, detail, severity))
+        for path, offset, detail, severity in (
+            ("a", 0, "zeros", note), ("a", 1, "wide", warning), ("a", 2, "bad 1", error), ("a", 5, "bad 22", error),
+            ("b", 3, "bad 3", error), ("b", 3, "short", error), ("b", 4, "low", error),
+        )
+    ]  # fmt: skip
+    assert [(path, fault.detail) for path, fault in numbered(faults)] == [
+        ("a", "bad 1"), ("b", "bad 3"), ("b", "low"), ("a", "wide"), ("a", "bad 22"), ("b", "short"),
+    ]  # fmt: skip
+    damaged = LEVELDB["manifest_torn"].path / "db"
+    lines = [
+        line for line in lw.verify(damaged).text().splitlines() if line[:11] in ("  DAMAGED  ", "  warning  ")
+    ]
+    number = next(i for i, line in enumerate(lines, 1) if "MANIFEST-000002  at 448" in line)
+    assert number == len(lines) > 2
+    explanation = lw.explain(damaged, fault=number)
+    assert (explanation.path, explanation.explained.focus) == (str(damaged / "MANIFEST-000002"), (448,))
 
 
 def test_every_fault_of_damaged_directories_is_explained() -> None:
@@ -280,7 +306,7 @@ def test_every_fault_of_damaged_directories_is_explained() -> None:
         if name not in KAFKA:
             continue
         damaged = KAFKA[name].partition
-        for i, (path, fault) in enumerate(lw.verify(damaged).faults, 1):
+        for i, (path, fault) in enumerate(numbered(lw.verify(damaged).faults), 1):
             if not path or not (damaged / Path(path).name).exists():
                 with pytest.raises(lw.NotFoundError, match="not in a file that can be explained"):
                     lw.explain(damaged, fault=i)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -400,7 +401,7 @@ def test_parent_directory_stands_for_all_its_stores(
     text = " ".join(report.text().split())
     assert "gone.1 is marked for deletion by the system: skipped" in text
     assert "1 of 4 damaged, 1 not checked" in text
-    assert "other NOT CHECKED cannot be read: may not be listed" in text
+    assert "other NOT CHECKED may not be listed" in text
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 
@@ -417,14 +418,41 @@ def test_path_that_cannot_be_opened_does_not_keep_others_from_being_checked(
     assert (report.ok, report.denied, report.parts[0].ok) == (False, True, True)
     text = " ".join(report.text().split())
     assert "1 checked, 3 not checked" in text
-    assert [fault.detail for part in report.parts[1:] for _, fault in part.faults] == [
-        "cannot be read: no file matches this pattern",
-        "cannot be read: no such file or directory",
-        "cannot be read: unrecognised file format (50 bytes)",
-    ]
-    assert f"{tmp_path}/gone: no such file or directory. Did you mean {tmp_path}/one?" in text
+    assert "unrecognised file format (50 bytes)" in text
     with pytest.raises(lw.NotFoundError):
         lw.verify([tmp_path / "gone", f"{tmp_path}/none*"])
+
+
+def test_path_that_cannot_be_opened_is_no_fault_and_is_reported_once(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = write_store(tmp_path / "one", *SOUND)
+    assert run("verify", str(one), str(tmp_path / "gone")) == 1
+    captured = capsys.readouterr()
+    assert "NOT CHECKED 1 checked, 1 not checked, 66 bytes" in " ".join(captured.out.split())
+    assert "fault" not in captured.out
+    assert (captured.out + captured.err).count("no such file or directory") == 1
+    assert captured.out.endswith(f"  logwright dump {one} --limit 10\n")
+    assert run("verify", str(one), str(tmp_path / "gone"), "--json") == 1
+    encoded = json.loads(capsys.readouterr().out)
+    assert (encoded["ok"], encoded["faults_total"]) == (False, lw.verify(one).faults_total)
+    assert not any("gone" in file["path"] for file in encoded["files"])
+    assert [target.get("error") for target in encoded["targets"]] == [
+        None,
+        f"no such file or directory. Did you mean {one}?",
+    ]
+
+
+def test_files_that_may_not_be_read_are_counted_apart_from_faults(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(self: listing.LocalDirectory, name: str) -> Any:
+        raise AccessError("permission denied", path=name)
+
+    monkeypatch.setattr(listing.LocalDirectory, "open", forbidden)
+    report = lw.verify(write_store(tmp_path / "s", *SOUND))
+    assert report.fault_counts() == ["3 files not read"]
+    assert repr(report) == f"<Report {tmp_path}/s: not checked, 3 files not read>"
 
 
 def test_directory_of_stores_means_all_of_them(watched: Watched, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
 @click.option(
     "--fault",
     type=click.IntRange(min=1),
-    help="Fault by its number in the list of `logwright verify --json`.",
+    help="Fault by its place in the list that `logwright verify` prints, from 1.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of frames or rows.")
 @click.option(
