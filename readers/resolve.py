@@ -59,6 +59,7 @@ _PACKED = {
 _TABLE_MAGICS = (b"PAR1", b"ARROW1")
 _TABLE_ENDINGS = (".csv", ".jsonl", ".ndjson")
 _JSON_OBJECT = b'{"'
+_REPLICA = frozenset(fold(option.name) for option in REPLICA_OPTIONS)
 _CONFIGURATION = 1 << 20
 """Limit of the size of a configuration file."""
 
@@ -94,6 +95,7 @@ def resolve(
     served: bool = False,
     view: str | None = None,
     verb: Verb | None = None,
+    more: Sequence[Option] = (),
 ) -> list[Target]:
     """Return what is at a path: a file, a directory, a list of them, a glob, a URI, or "-" for standard input.
 
@@ -103,7 +105,8 @@ def resolve(
     mention them in `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the
     system does not serve (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`); raise an error if one of a
     directory cannot be opened.
-    With `verb`, options that it does not use are refused. `VERIFY` checks the paths that can be opened; the errors of the others are added
+    Options that `verb` does not use are refused, or by default those that no reading uses; an error about an unknown option suggests the
+    others, and `more` that the caller uses. `VERIFY` checks the paths that can be opened; the errors of the others are added
     to `skipped`.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
@@ -153,9 +156,7 @@ def resolve(
             path=", ".join(expand(path)),
             advice="Pass one of them",
         )
-    _check_options(targets, options or {})
-    if verb is not None:
-        usage.check(targets, verb)
+    _check_options(targets, options or {}, verb, more)
     return targets
 
 
@@ -567,23 +568,38 @@ def _below(
     return targets
 
 
-def _check_options(targets: Sequence[Target], options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for an option that no target accepts."""
-    declared: dict[str, Option] = {option.name: option for option in (*RESCUE_OPTIONS, *REPLICA_OPTIONS)}
+def _check_options(
+    targets: Sequence[Target], options: Mapping[str, Any], verb: Verb | None, more: Sequence[Option]
+) -> None:
+    """Raise `UsageError` for an option that a verb, by default reading, uses with no target."""
+    passed = {fold(name) for name, value in options.items() if value is not None}
+    if not passed:
+        return
+    candidates: dict[str, Option] = {}
     for target in targets:
-        taken: list[Option] = []
-        if isinstance(target, FileTarget):
-            taken += target.codec.options
-            taken += [option for layout, _ in layouts_of(target.codec) for option in layout.read_options]
-        else:
-            taken += target.layout.read_options
-            for name in {view.codec for view in target.layout.views.values()}:
-                taken += registry.get(name).options
-        declared.update({option.name: option for option in taken})
-    known = set(map(fold, declared))
+        own = target.codec if isinstance(target, FileTarget) else target.layout
+        for option in (*REPLICA_OPTIONS, *usage.every_option(own), *RESCUE_OPTIONS):
+            candidates.setdefault(fold(option.name), option)
+    looked_up = passed if passed <= candidates.keys() else candidates.keys()
+    used = {
+        name: option
+        for name, option in candidates.items()
+        if name in looked_up and any(_uses(target, option.name, verb) for target in targets)
+    }
     for name in options:
-        for target in targets if fold(name) not in known else ():
-            own = target.codec if isinstance(target, FileTarget) else target.layout
-            if any(fold(option.name) == fold(name) for option in usage.every_option(own)):
-                raise usage.refused(name, target, "reading")
-    Options(declared.values(), options)
+        if fold(name) in (passed & candidates.keys()) - used.keys():
+            raise usage.refused(name, targets[0], str(verb or Verb.READ).replace("read", "reading"))
+    Options((*more, *used.values()), {name: value for name, value in options.items() if fold(name) in passed})
+
+
+def _uses(target: Target, name: str, verb: Verb | None) -> bool:
+    verbs = (Verb.READ, Verb.AS_SYSTEM) if verb is None else (verb,)
+    if any(usage.uses(target, name, each) for each in verbs):
+        return True
+    if Verb.READ not in verbs and Verb.AS_SYSTEM not in verbs:
+        return False
+    # A lone file can be read through a view of its layout.
+    layouts = [layout for layout, _ in layouts_of(target.codec)] if isinstance(target, FileTarget) else []
+    return fold(name) in _REPLICA or any(
+        usage.takes(layout, name, each) for layout in layouts for each in verbs
+    )

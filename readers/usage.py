@@ -55,13 +55,6 @@ def takes(owner: Codec | Layout, name: str, verb: Verb, view: str | None = None)
     )
 
 
-def check(targets: Sequence[Any], verb: Verb) -> None:
-    """Raise `UsageError` for an option that a verb does not use with any target (`readers.target.Target`)."""
-    for name in dict.fromkeys(name for target in targets for name in target.passed_options):
-        if not any(uses(target, name, verb) for target in targets):
-            raise refused(name, targets[0], str(verb))
-
-
 def uses(target: Any, name: str, verb: Verb) -> bool:
     """Return whether a verb uses an option with a target."""
     if fold(name) in _RESCUE:
@@ -72,8 +65,10 @@ def uses(target: Any, name: str, verb: Verb) -> bool:
         return True
     if verb in (Verb.REPAIR, Verb.REBUILD, Verb.EDIT, Verb.COMPACT, Verb.INSPECT):
         return False
-    codecs = {file.codec for file in target.plan.files if file.codec is not None}
-    return any(takes(registry.get(codec), name, verb) for codec in codecs)
+    codecs = {file.codec for file in target.plan.files} | {
+        view.codec for view in target.layout.views.values()
+    }
+    return any(takes(registry.get(codec), name, verb) for codec in codecs if codec is not None)
 
 
 def check_file(target: Any, table: str) -> None:

@@ -10,7 +10,7 @@ from logwright.codec import registry
 from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Container
-from logwright.codec.option import Options, Verb
+from logwright.codec.option import Verb
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
@@ -56,13 +56,7 @@ def compact(
             advice="Convert the result with it",
         )
     if reading:
-        try:
-            (resolved,) = resolve(path, codec, reading, verb=Verb.COMPACT)
-        except UsageError as error:
-            if error.unknown is not None:
-                # Suggests the nearest option of a compaction too.
-                Options((*able.options, *first.layout.read_options), {error.unknown: None})
-            raise
+        (resolved,) = resolve(path, codec, reading, verb=Verb.COMPACT)
         assert isinstance(resolved, DirectoryTarget)
         first = resolved
     report = report_of([first])

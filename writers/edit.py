@@ -182,7 +182,8 @@ def _resolve(
     shared = () if isinstance(first, FileTarget) else first.layout.read_options
     _, reading = separated(options, declared, shared)
     own = Options(declared, known_options(with_configuration(first, options, Verb.EDIT), declared))
-    return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
+    more = declared if change.copies else ()
+    return (resolve(path, codec, reading, verb=Verb.EDIT, more=more) if reading else targets), own, change
 
 
 def refuse_damaged(

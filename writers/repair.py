@@ -6,7 +6,6 @@ while it is read.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -212,15 +211,7 @@ def _resolve(
     for name in options:
         if fold(name) in own and isinstance(first, DirectoryTarget) and not takes(first.layout, name, verb):
             raise usage.refused(name, first, str(verb))
-    try:
-        return (resolve(paths, codec, reading, verb=verb) if reading else targets), repairing
-    except UsageError as error:
-        # Errors about read options are raised there, but a similar repair option may have been meant.
-        for name in reading:
-            near = difflib.get_close_matches(fold(name), own, n=1, cutoff=0.6)
-            if near and repr(name) in error.message:
-                raise UsageError(error.message, advice=f"Did you mean {own[near[0]]!r}?") from None
-        raise
+    return (resolve(paths, codec, reading, verb=verb) if reading else targets), repairing
 
 
 def with_configuration(target: Target, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.fault import DamageWarning, Severity, UsageError
-from logwright.codec.option import flag, number, word
+from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
 from logwright.readers.corrected import note_corrections
@@ -125,8 +125,9 @@ class Scan:
         self._limit = None if limit is None else number("limit", limit)
         self._view, self._started, self._skipped = word("view", view), started, Skipped()
         self._resolve = functools.partial(
-            resolve.resolve, path, codec, options, stores_only=True, served=True, view=self._view
-        )
+            resolve.resolve, path, codec, options, stores_only=True, served=True, view=self._view,
+            verb=Verb.READ if started is None else Verb.AS_SYSTEM,
+        )  # fmt: skip
         targets = self._resolve(skipped=self._skipped)
         if started is not None:
             check_start(path, codec, version=started.version)

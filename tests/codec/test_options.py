@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.codec.option import (
@@ -208,3 +211,26 @@ def test_unrecognised_file_has_no_codec() -> None:
 def test_zxids_given_as_text_are_hexadecimal() -> None:
     inputs = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
     assert registry.numbers(inputs) == {**inputs, "at_zxid": 100000002}
+
+
+@pytest.mark.parametrize(
+    ("verb", "known", "others"),
+    [
+        (lw.read, {"value.format"}, {"recovery.point", "batch.size", "segment.bytes"}),
+        (partial(lw.read, mode="AS_SYSTEM"), {"value.format", "recovery.point"}, {"batch.size"}),
+        (lw.verify, {"recovery.point"}, {"value.format", "batch.size", "replicas"}),
+        (lw.inspect, {"log.start.offset"}, {"value.format", "recovery.point"}),
+        (partial(lw.repair, dry_run=True), {"recovery.point", "version"}, {"value.format", "batch.size"}),
+        (partial(lw.edit, dry_run=True, drop="offset == 0"), {"compression.type"}, {"value.format", "segment.bytes"}),
+        (lambda path, **options: lw.convert(path, path.parent / "c-0", **options), {"segment.bytes"}, {"value.format"}),
+        (partial(lw.write, [{"value": "b"}], codec="kafka.partition", mode="append"), {"segment.bytes"}, {"recovery.point"}),
+    ],
+)  # fmt: skip
+def test_error_about_an_unknown_option_names_those_that_the_verb_takes(
+    verb: Callable[..., Any], known: set[str], others: set[str], tmp_path: Path
+) -> None:
+    lw.write([{"value": "a"}], tmp_path / "a-0", "kafka.partition")
+    with pytest.raises(lw.UsageError, match=r"unknown option 'zzz'\. Known options: ") as caught:
+        verb(path=tmp_path / "a-0", zzz=1)
+    assert known <= {*caught.value.known}
+    assert not others & {*caught.value.known}

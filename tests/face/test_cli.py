@@ -414,7 +414,7 @@ def test_partition_round_trips_through_an_arrow_file(partition: Path, tmp_path: 
         (["dump", "{orders}", "--limt", "5"], 2, "unknown option 'limt'. Did you mean --limit?"),
         (["dump", "{orders}", "--log-start-ofset", "5"], 2, "Did you mean 'log.start.offset'?"),
         (["dump", "{orders}", "--zzz", "5"], 2, "See `logwright dump --help` for the options of dump"),
-        (["dump", "{orders}", "--nope", "5"], 2, "? See `logwright dump --help` for the options of dump"),
+        (["dump", "{orders}", "--keyzzz", "5"], 2, "? See `logwright dump --help` for the options of dump"),
         (["explain", "{orders}", "--at", "5"], 2, "or use where or fault (--where, --fault)"),
         (
             ["inspect", "{orders}/../empty"],

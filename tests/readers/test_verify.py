@@ -431,7 +431,7 @@ def test_path_that_cannot_be_opened_is_no_fault_and_is_reported_once(
     captured = capsys.readouterr()
     assert "NOT CHECKED 1 checked, 1 not checked, 66 bytes" in " ".join(captured.out.split())
     assert "fault" not in captured.out
-    assert (captured.out + captured.err).count("no such file or directory") == 1
+    assert " ".join((captured.out + captured.err).split()).count("no such file or directory") == 1
     assert captured.out.endswith(f"  logwright dump {one} --limit 10\n")
     assert run("verify", str(one), str(tmp_path / "gone"), "--json") == 1
     encoded = json.loads(capsys.readouterr().out)
