@@ -16,7 +16,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
-from logwright.codec.option import Option, Verb, fold
+from logwright.codec.option import Option, Options, Verb, fold
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.traceback import short_traceback
 
@@ -175,7 +175,7 @@ def _works(name: str, own: Codec | Layout) -> str:
 
 
 def check_write(owner: Codec | Layout, path: str, options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for an option of the same system that writing a file or directory does not use."""
+    """Raise `UsageError` for an option that writing a file or directory does not use."""
     known = {fold(option.name): option.name for option in every_option(owner)} if options else {}
     for name, value in options.items():
         if fold(name) in known and value is not None and not takes(owner, name, Verb.WRITE):
@@ -184,6 +184,7 @@ def check_write(owner: Codec | Layout, path: str, options: Mapping[str, Any]) ->
                 path=path,
                 advice=_works(name, owner),
             )
+    Options([option for option, verbs in declarations(owner) if Verb.WRITE in verbs], options)
 
 
 def check_clean(targets: Sequence[Any]) -> None:
