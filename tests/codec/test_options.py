@@ -224,7 +224,7 @@ def test_zxids_given_as_text_are_hexadecimal() -> None:
         (partial(lw.edit, dry_run=True, drop="offset == 0"), {"compression.type"}, {"value.format", "segment.bytes"}),
         (lambda path, **options: lw.convert(path, path.parent / "c-0", **options), {"segment.bytes"}, {"value.format"}),
         (partial(lw.write, [{"value": "b"}], codec="kafka.partition", mode="append"), {"segment.bytes"}, {"recovery.point"}),
-        (lambda path, **options: lw.write([], path.parent / "log", "kafka.log", **options), {"magic"}, {"max.decompressed.bytes"}),
+        (lambda path, **options: lw.write([], path, "zookeeper.snapshot", **options), {"digest.enabled"}, {"at_zxid"}),
     ],
 )  # fmt: skip
 def test_error_about_an_unknown_option_names_those_that_the_verb_takes(
