@@ -86,10 +86,12 @@ def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSys
     if len(targets) > 1:
         parts = [_named(part, target) for part, target in zip(parts, targets, strict=True)]
     if len({id(part.table) for part in parts}) > 1:
-        kinds = ", ".join(f"{target.path} ({kind(target)})" for target in targets[:4])
-        raise UsageError(
-            f"files of different kinds cannot be read as one table: {kinds}", advice="Read them one by one"
-        )
+        kinds = {kind(target): target.path for target in reversed(targets)}
+        examples = ", ".join(f"{path} ({name})" for name, path in kinds.items())
+        advice = "Read them one by one"
+        if not any(isinstance(target, FileTarget) for target in targets):
+            advice += "; codec (--codec) chooses the stores of one kind in a folder"
+        raise UsageError(f"files of different kinds cannot be read as one table: {examples}", advice=advice)
     live = [part.live for part in parts]
     return Reading(
         parts[0].table,

@@ -16,6 +16,7 @@ from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.readers.follow import PACE_OPTIONS, Following
+from logwright.readers.listing import open_listing
 from logwright.readers.paths import expand, is_directory
 from logwright.readers.plan import AsSystem, Reading, reading
 from logwright.readers.replicas import choose_replicas
@@ -185,7 +186,9 @@ class Request:
             )
         if len(layouts) > 1:
             raise UsageError(
-                f"directories of different layouts: {', '.join(layouts)}", path=", ".join(self.paths)
+                f"directories of different layouts: {', '.join(layouts)}",
+                path=", ".join(self.paths),
+                advice='Choose one: .option("codec", ...)',
             )
         layout = next(iter(layouts.values()), named)
         if layout is None:
@@ -217,7 +220,7 @@ class Request:
 
         if matches(path):
             return [path]
-        if not is_directory(path) or _recognised(path):
+        if not is_directory(path) or open_listing(path).layout is not None:
             return []
         try:
             targets = self._resolve([path])
@@ -276,27 +279,10 @@ class Request:
         try:
             self.skipped.notes.clear()
             self.skipped.unopened.clear()
-            view = self.words["view"]
-            targets = resolve(
-                paths, self.words["codec"], self.options, skipped=self.skipped, served=True, view=view
-            )
-            if all(target.path in paths for target in targets):
-                return targets
-            # A folder stands for the directories in it that can be followed, as a log directory for its partitions.
-            inside = [
-                target
-                for target in targets
-                if isinstance(target, DirectoryTarget) and target.layout.capabilities.follow is not None
-            ]
-            return list(inside) or resolve(
-                paths,
-                self.words["codec"],
-                self.options,
-                skipped=Skipped(),
-                stores_only=True,
-                served=True,
-                view=view,
-            )
+            return resolve(
+                paths, self.words["codec"], self.options,
+                skipped=self.skipped, stores_only=True, served=True, view=self.words["view"],
+            )  # fmt: skip
         except UsageError as error:
             for name in self.options:
                 ours = {fold(option.name): option.name for option in OPTIONS} | follow_names()
@@ -319,15 +305,17 @@ class Request:
                     for base, names, _ in os.walk(local_path(place))
                     for name in names
                 ]
-                yield from sorted(folder for folder in [place, *inner] if _recognised(folder))
+                found: list[tuple[str, Layout]] = []
+                for folder in sorted([place, *inner]):
+                    layout = open_listing(folder).layout
+                    # A folder of a store may look like a store of its kind.
+                    if layout is not None and not any(
+                        layout is other and folder.startswith(f"{above}/") for above, other in found
+                    ):
+                        found.append((folder, layout))
+                yield from (folder for folder, _ in found)
             else:
                 yield place
-
-
-def _recognised(folder: str) -> bool:
-    from logwright.readers.listing import open_listing
-
-    return open_listing(folder).layout is not None
 
 
 def paths_of(passed: Mapping[str, str]) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ def suggestion(directory: Directory) -> str:
         more = "" if len(known) == 1 else f", or another of the {len(known)} stores in it"
         return f"Try {first}, a {known[0][1]}{more}"
     for inner, inner_layout in StoreSearch(None, True, Skipped(), bounded=True).below(directory, None, 1):
-        every = "inspect, verify, repair and rebuild take all with -r (recursive=True)"
+        every = "inspect, verify, repair and rebuild take all with -r (recursive=True), Spark with recursiveFileLookup"
         return f"Its sub-folders hold stores, such as {inner} ({inner_layout.name}): pass one; {every}"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")

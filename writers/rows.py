@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +37,12 @@ def batches(data: Any, table: Table | None = None, *, damaged: bool = False) -> 
         _refuse_repeated(batch.schema.names)
         if table is not None:
             _refuse_unknown(batch.schema.names, table)
+            some = [
+                field
+                for field, column in zip(batch.schema, batch.columns, strict=True)
+                if column.null_count < len(column)
+            ]
+            refuse_types(some, table)
         if not damaged:
             _refuse_damaged(batch, seen)
         seen += batch.num_rows
@@ -129,6 +135,44 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
         raise UsageError(f"unknown columns: {wrong}", advice=did_you_mean(names[0], known))
 
 
+def refuse_types(fields: Iterable[pa.Field], table: Table) -> None:
+    """Refuse text or booleans for numbers, numbers for text, and so on, which a cast would accept. Builders check types of their own."""
+    types = {column.name: column.type for column in table.columns}
+    for field in fields:
+        expected = types.get(field.name, field.type)
+        if not _is_like(_plain(field.type), expected):
+            name = next((text for is_kind, _, text in _LIKE if is_kind(expected)), None)
+            raise UsageError(f"column {field.name!r} has type {field.type}, expected {name or expected}")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of an encoded column."""
+    return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Return whether values are bytes or text."""
+    return str(kind).removeprefix("large_").startswith(("binary", "fixed_size_binary", "string"))
+
+
+_LIKE: tuple[tuple[Callable[[Any], bool], tuple[Callable[[Any], bool], ...], str | None], ...] = (
+    (_is_text, (_is_text,), "bytes or text"),
+    (
+        pa.types.is_timestamp,
+        (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer),
+        "a timestamp or milliseconds as int64",
+    ),
+    (pa.types.is_integer, (pa.types.is_integer,), None),
+    (pa.types.is_boolean, (pa.types.is_boolean,), None),
+)
+"""Kinds of types of tables, with those that are written as such."""
+
+
+def _is_like(kind: pa.DataType, expected: pa.DataType) -> bool:
+    like = [like for is_kind, like, _ in _LIKE if is_kind(expected)]
+    return pa.types.is_null(kind) or all(any(fits(kind) for fits in each) for each in like)
+
+
 def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
     """Return a sentence for each unknown column that resembles a missing one, whose values would stay null, and one for the others.
     Columns of readers are left out: their names start with an underscore (`_path`, `__index_level_0__`)."""
@@ -165,9 +209,7 @@ def misfits_named(schema: pa.Schema, table: Table) -> Iterator[None]:
 
 def _alike(type_: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether a column may have another type than expected: bytes may be any bytes or text."""
-    name = str(type_).removeprefix("large_")
-    text = name.startswith(("binary", "fixed_size_binary", "string"))
-    return type_ == expected or (pa.types.is_binary(expected) and text)
+    return type_ == expected or (pa.types.is_binary(expected) and _is_text(type_))
 
 
 def _in_milliseconds(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ import traceback
 import typing
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -174,6 +175,30 @@ def test_result_of_a_write_is_printed_on_several_lines(tmp_path: Path) -> None:
     assert lines[0].startswith(f"{tmp_path / 'w-0'}: 2 rows, 6 files, ")
     assert lines[1:3] == ["  first_offset: 0", "  last_offset: 1"]
     assert lines[3].startswith("  before you start the system: ")
+
+
+@pytest.mark.parametrize(
+    ("layout", "column", "rows"),
+    [
+        ("kafka.partition", "offset", {"value": ["v"]}),
+        ("leveldb.db", "sequence", {"key": ["k"], "value": ["v"]}),
+        ("zookeeper.datadir", "version", {"path": ["/a"], "data": ["d"]}),
+        ("rocketmq.store", "queue_id", {"topic": ["T"], "body": ["b"]}),
+        ("bookkeeper.bookie", "entry_id", {"ledger_id": [1], "payload": ["p"]}),
+    ],
+)
+def test_text_booleans_and_fractions_are_no_numbers(
+    layout: str, column: str, rows: dict[str, Any], tmp_path: Path
+) -> None:
+    """Not even text of digits, in any system, and numbers are no text."""
+    for values in (pa.array(["3"]), pa.array([True]), pa.array([3.0])):
+        with pytest.raises(lw.UsageError, match=f"column '{column}' has type {values.type}, expected int"):
+            lw.write(pa.table(rows | {column: values}), tmp_path / "w-0", layout)
+    name = list(rows)[-1]
+    with pytest.raises(lw.UsageError, match=f"column '{name}' has type int64, expected bytes or text"):
+        lw.write(pa.table(rows | {name: [1], column: [0]}), tmp_path / "w-0", layout)
+    assert not (tmp_path / "w-0").exists()
+    lw.write(pa.table(rows | {column: pa.array([1], pa.int16())}), tmp_path / "w-0", layout)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from logwright.readers.follow import PACE_OPTIONS, Following, Pace, Ranged
 from logwright.readers.replicas import choose_replicas
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
+from logwright.readers.spark_request import Request
 from logwright.readers.target import DirectoryTarget, Skipped
 from logwright.readers.task import run
 
@@ -270,3 +271,31 @@ def test_replaced_file_is_read_from_its_start(tmp_path: Path) -> None:
         moved, task=replace(change.task, real=str(tmp_path / "a-0" / ".logwright" / "x" / "0.log"))
     )
     assert rows([gone]) == list(range(10))
+
+
+# What a folder stands for
+
+
+def found(path: Path, **options: str) -> list[str]:
+    request = Request.of({"path": str(path), **options})
+    assert request.reading() is not None
+    return [target.path for target in request.found()]
+
+
+def test_recursive_file_lookup_reads_no_folder_of_a_store_again(tmp_path: Path) -> None:
+    bookie = tmp_path / "all" / "bookie"
+    lw.write([{"ledger_id": 1, "entry_id": 0, "payload": b"x"}], bookie, "bookkeeper.bookie")
+    assert found(tmp_path, recursiveFileLookup="true") == [str(bookie)]
+
+
+def test_stores_of_several_systems_in_a_folder_are_refused(tmp_path: Path) -> None:
+    """Also if only some of them can be followed. Option codec chooses those of one kind."""
+    places = {"kafka.partition": tmp_path / "all" / "a-0", "leveldb.db": tmp_path / "all" / "db"}
+    for codec, place in places.items():
+        lw.write([{"key": "a", "value": "b"}], place, codec)
+    with pytest.raises(UsageError, match=r"a-0 \(kafka\.partition\).*Read them one by one; codec .* chooses"):
+        found(tmp_path / "all")
+    for codec, place in places.items():
+        assert found(tmp_path / "all", codec=codec) == [str(place)]
+    with pytest.raises(UsageError, match="Spark with recursiveFileLookup"):
+        found(tmp_path)

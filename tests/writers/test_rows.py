@@ -167,7 +167,7 @@ def test_other_data_is_refused(data: Any) -> None:
 
 
 def test_batches_of_one_table_must_have_one_schema() -> None:
-    integers, other = pa.record_batch({"offset": [1]}), pa.record_batch({"offset": ["x"]})
+    integers, other = pa.record_batch({"headers": [1]}), pa.record_batch({"headers": ["x"]})
     with pytest.raises(UsageError, match="different types"):
         rows.whole([integers, other], TABLE)
     assert rows.whole([integers, pa.record_batch({"key": ["x"]})], TABLE).num_rows == 2

@@ -95,7 +95,7 @@ class DefaultSource(DataSource):
         from logwright.codec.fault import UsageError
         from logwright.codec.option import Options, fold
         from logwright.readers.spark_request import paths_of
-        from logwright.writers.rows import ignored_columns
+        from logwright.writers.rows import ignored_columns, refuse_types
         from logwright.writers.spark import TXN_OPTIONS
         from logwright.writers.write import rows_table, taken_table
 
@@ -113,20 +113,13 @@ class DefaultSource(DataSource):
         options = registry.numbers(
             {name: value for name, value in self.options.items() if fold(name) not in ignored}
         )
+        arrow, table = to_arrow_schema(schema, timezone="UTC"), taken_table(layout, options)
+        refuse_types(arrow, table)
         # Pass one nearly empty row through a builder, so that wrong types and names are refused before any task runs.
         trial = layout.builder(
             None, os.path.basename(path.rstrip("/")), Options(layout.options, options), staged=True
         )
-        list(
-            trial.add(
-                _trial(
-                    to_arrow_schema(schema, timezone="UTC"),
-                    taken_table(layout, options),
-                    rows_table(layout).key,
-                    layout.trial_row,
-                )
-            )
-        )
+        list(trial.add(_trial(arrow, table, rows_table(layout).key, layout.trial_row)))
         return path, layout, options
 
 
