@@ -97,7 +97,9 @@ def join_lost(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     """Join the lost rows of two faults (`Fault.lost`) to one range. The rows of `second` follow those of `first`."""
     out = {**second, **first}
     for name in first.keys() & second.keys():
-        if name.startswith("first_"):
+        if None in (first[name], second[name]):
+            out[name] = None
+        elif name.startswith("first_"):
             out[name] = min(first[name], second[name])
         elif name.startswith("last_"):
             out[name] = max(first[name], second[name])

@@ -516,7 +516,7 @@ def _shown(report: ReportData, noun: str, value: Any) -> str | None:
 
 def _span(noun: str, low: Any, high: Any) -> str:
     if low is None and high is None:
-        return f"{noun} unknown"
+        return f"{'time' if 'timestamp' in noun else noun} unknown"
     if "timestamp" in noun:
         low, high = _when(low), _when(high)
         if low == high:

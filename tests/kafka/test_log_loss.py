@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kafka_log import T, batch, record
 
 import logwright as lw
@@ -30,14 +31,14 @@ def damaged_log(data: bytes, *places: int) -> bytes:
     return bytes(out)
 
 
-def lost(first: int, last: int, **times: int) -> dict[str, Any]:
+def lost(first: int, last: int, **times: int | None) -> dict[str, Any]:
     return {"topic": "orders", "partition": 0, "first_offset": first, "last_offset": last, **times}
 
 
 THREE = [
     batch(0),
     batch(1, [record(i) for i in range(4)], base_timestamp=T, max_timestamp=T + 4000),
-    batch(5),
+    batch(5, base_timestamp=T + 5000, max_timestamp=T + 5000),
 ]
 
 
@@ -74,11 +75,29 @@ def test_lost_marker_is_not_a_lost_row(tmp_path: Path) -> None:
     assert only_fault(tmp_path, damaged_log(marker, len(THREE[0]) + 65)).rows_lost == 0
 
 
-def test_implausible_times_are_not_reported(tmp_path: Path) -> None:
-    odd = batch(1, base_timestamp=1 << 50, max_timestamp=1 << 50)
-    fault = only_fault(tmp_path, damaged_log(THREE[0] + odd + batch(2), len(THREE[0]) + 65))
+UNKNOWN = {"first_timestamp": None, "last_timestamp": None}
+
+
+@pytest.mark.parametrize("times", [(T + 5001, T + 6000), (T - 1, T), (T + 3, T + 2), (-1, -1)])
+def test_times_of_a_damaged_header_that_the_batches_around_do_not_prove_are_unknown(
+    times: tuple[int, int], tmp_path: Path
+) -> None:
+    before, after = (
+        batch(0, base_timestamp=T, max_timestamp=T),
+        batch(2, base_timestamp=T, max_timestamp=T + 5000),
+    )
+    odd = batch(1, base_timestamp=times[0], max_timestamp=times[1])
+    fault = only_fault(tmp_path, damaged_log(before + odd + after, len(before) + 65))
     assert fault.rows_lost == 1
-    assert fault.lost == lost(1, 1)
+    assert fault.lost == lost(1, 1, **UNKNOWN)
+
+
+def test_times_of_a_damaged_header_at_the_end_of_the_log_are_unknown(tmp_path: Path) -> None:
+    fault = only_fault(tmp_path, (THREE[0] + THREE[1])[:-3])
+    assert fault.lost == lost(1, 4, **UNKNOWN)
+    assert "lost: offsets 1..4 (4 records, time unknown)" in " ".join(
+        lw.verify(tmp_path / "orders-0").text().split()
+    )
 
 
 def test_torn_batch_reports_its_header(tmp_path: Path) -> None:

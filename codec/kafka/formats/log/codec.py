@@ -51,7 +51,6 @@ from logwright.codec.kafka.formats.log.tables import (
     NAME,
     ROWS,
     Aborted,
-    HeaderClaim,
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
@@ -309,11 +308,10 @@ class KafkaLog(Codec):
         )
         if claim is None:
             return None, lost
-        if _plausible_times(
-            claim,
-            [neighbour.header for neighbour in (before, after) if neighbour is not None and len(neighbour)],
-        ):
-            lost["first_timestamp"], lost["last_timestamp"] = claim.first_timestamp, claim.last_timestamp
+        times = claim.first_timestamp, claim.last_timestamp
+        # Only the batches around prove the times of a damaged header.
+        proved = before is not None and after is not None and _in_order(before.header, times, after.header)
+        lost["first_timestamp"], lost["last_timestamp"] = times if proved else (None, None)
         return claim.rows, lost
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: LogContext) -> Fault | None:
@@ -353,16 +351,10 @@ def _readable(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-_YEAR = 366 * 86_400_000
-"""In milliseconds."""
-
-
-def _plausible_times(claim: HeaderClaim, around: Sequence[Any]) -> bool:
-    """Return whether the timestamps of damaged batches are plausible: within a year of those of the batches around them."""
-    times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
-    low, high = min(times, default=claim.first_timestamp), max(times, default=claim.last_timestamp)
-    in_order = 0 <= claim.first_timestamp <= claim.last_timestamp
-    return in_order and low - _YEAR <= claim.first_timestamp and claim.last_timestamp <= high + _YEAR
+def _in_order(before: Any, times: tuple[int, int], after: Any) -> bool:
+    """Return whether the first and last timestamp of batches are between those of the batches around them."""
+    first, last = times
+    return 0 <= int(before["base_timestamp"][-1]) <= first <= last <= int(after["max_timestamp"][0])
 
 
 def _plausible(head: bytes) -> bool:
