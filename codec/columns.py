@@ -44,6 +44,11 @@ def contents(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [_bits(null), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values are bytes or text."""
+    return str(kind).removeprefix("large_").startswith(("binary", "fixed_size_binary", "string"))
+
+
 _constants: dict[tuple[pa.DataType, Any], pa.Array] = {}
 
 

@@ -245,8 +245,10 @@ def _of_fault(target: Target, options: ExplainOptions, report: Report) -> Explai
     listed = f"`logwright verify {shlex.quote(target.path)}{report.flags.get(Verb.VERIFY, '')}` lists them"
     if not 1 <= number <= len(faults):
         hint = f"there are {len(faults)}, numbered from 1" if faults else "there are no faults"
-        advice = listed if faults else "Use at or where to explain undamaged bytes (--at, --where)"
-        raise NotFoundError(f"no fault {number}: {hint}", path=target.path, advice=advice)
+        other = "Use at or where to explain undamaged bytes (--at, --where)"
+        raise NotFoundError(
+            f"no fault {number}: {hint}", path=target.path, advice=listed if faults else other
+        )
     path, fault = faults[number - 1]
     if isinstance(target, DirectoryTarget):
         # A fault of the directory itself has no bytes.

@@ -36,14 +36,13 @@ def grouped(faults: Sequence[tuple[str, Fault]]) -> list[Group]:
         faults, key=lambda each: (RANK[each[1].severity], each[1].severity is Severity.INFO and bool(each[0]))
     ):
         place = (path, fault.offset, fault.length)
-        here = places.get(place) if fault.length else None
-        if here is not None:
+        if fault.length and (here := places.get(place)) is not None:
             here.members.append((path, fault))
             if not here.fault.lost:
                 here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
             continue
-        pattern = _DIGITS.sub("", fault.detail)
-        key = ("" if fault.severity is Severity.INFO else path, fault.kind, fault.severity, pattern)
+        of_file = "" if fault.severity is Severity.INFO else path
+        key = of_file, fault.kind, fault.severity, _DIGITS.sub("", fault.detail)
         first = known.get(key)
         # Faults that name lost rows are listed one by one.
         if first is None or fault.lost or fault.rows_lost:

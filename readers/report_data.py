@@ -287,7 +287,7 @@ class ReportData(Mapping[str, Any]):
         """Return the number of faults, of notes, and of files that may not be read as text, without zeros."""
         denied = sum(file.denied for file in self._all())
         counts = ((self.faults_total - self.infos - denied, "fault"), (self.infos, "note"))
-        unread = [f"{plural.count(denied, 'file')} not read"] if denied else []
+        unread = [f"{plural.count(denied, 'file')} not read"] * bool(denied)
         return [plural.count(number, noun) for number, noun in counts if number] + unread
 
     @property
@@ -320,8 +320,7 @@ class ReportData(Mapping[str, Any]):
     @property
     def denied(self) -> bool:
         """Return whether nothing is known to be wrong but that something could not be opened, or may not be read."""
-        denied = all(file.errors == file.denied for file in self._all())
-        return not self.ok and denied and not self._any_missing()
+        return not self.ok and not self._any_missing() and all(f.errors == f.denied for f in self._all())
 
     def _any_missing(self) -> bool:
         return self.missing or any(part._any_missing() for part in self.parts)

@@ -300,20 +300,19 @@ class Request:
             raise
         for place in paths:
             if self.words["recursiveFileLookup"] and not is_remote(place):
-                inner = [
+                inner = (
                     os.path.join(base, name)
                     for base, names, _ in os.walk(local_path(place))
                     for name in names
-                ]
-                found: list[tuple[str, Layout]] = []
+                )
+                found: dict[str, Layout] = {}
                 for folder in sorted([place, *inner]):
                     layout = open_listing(folder).layout
                     # A folder of a store may look like a store of its kind.
-                    if layout is not None and not any(
-                        layout is other and folder.startswith(f"{above}/") for above, other in found
-                    ):
-                        found.append((folder, layout))
-                yield from (folder for folder, _ in found)
+                    around = (other for above, other in found.items() if folder.startswith(f"{above}/"))
+                    if layout is not None and layout not in around:
+                        found[folder] = layout
+                yield from found
             else:
                 yield place
 

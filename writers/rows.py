@@ -6,11 +6,12 @@ import contextlib
 import difflib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.columns import is_text
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.table import Table
@@ -37,17 +38,13 @@ def batches(data: Any, table: Table | None = None, *, damaged: bool = False) -> 
         _refuse_repeated(batch.schema.names)
         if table is not None:
             _refuse_unknown(batch.schema.names, table)
-            some = [
-                field
-                for field, column in zip(batch.schema, batch.columns, strict=True)
-                if column.null_count < len(column)
-            ]
-            refuse_types(some, table)
         if not damaged:
             _refuse_damaged(batch, seen)
         seen += batch.num_rows
         for start in range(0, batch.num_rows, BATCH_ROWS):
             part = _decoded(batch.slice(start, BATCH_ROWS))
+            if table is not None:
+                refuse_types([f for f in part.schema if part[f.name].null_count < len(part)], table)
             yield part if table is None else _in_milliseconds(part, table)
 
 
@@ -140,37 +137,19 @@ def refuse_types(fields: Iterable[pa.Field], table: Table) -> None:
     types = {column.name: column.type for column in table.columns}
     for field in fields:
         expected = types.get(field.name, field.type)
-        if not _is_like(_plain(field.type), expected):
-            name = next((text for is_kind, _, text in _LIKE if is_kind(expected)), None)
-            raise UsageError(f"column {field.name!r} has type {field.type}, expected {name or expected}")
+        if not (pa.types.is_null(field.type) or _fits(field.type, expected)):
+            expected = "bytes or text" if is_text(expected) else expected
+            raise UsageError(f"column {field.name!r} has type {field.type}, expected {expected}")
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values of an encoded column."""
-    return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Return whether values are bytes or text."""
-    return str(kind).removeprefix("large_").startswith(("binary", "fixed_size_binary", "string"))
-
-
-_LIKE: tuple[tuple[Callable[[Any], bool], tuple[Callable[[Any], bool], ...], str | None], ...] = (
-    (_is_text, (_is_text,), "bytes or text"),
-    (
-        pa.types.is_timestamp,
-        (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer),
-        "a timestamp or milliseconds as int64",
-    ),
-    (pa.types.is_integer, (pa.types.is_integer,), None),
-    (pa.types.is_boolean, (pa.types.is_boolean,), None),
-)
-"""Kinds of types of tables, with those that are written as such."""
-
-
-def _is_like(kind: pa.DataType, expected: pa.DataType) -> bool:
-    like = [like for is_kind, like, _ in _LIKE if is_kind(expected)]
-    return pa.types.is_null(kind) or all(any(fits(kind) for fits in each) for each in like)
+def _fits(kind: pa.DataType, expected: pa.DataType) -> bool:
+    if is_text(expected):
+        return is_text(kind)
+    if pa.types.is_timestamp(expected):
+        return bool(pa.types.is_temporal(kind) or pa.types.is_integer(kind))
+    if pa.types.is_integer(expected):
+        return bool(pa.types.is_integer(kind))
+    return bool(pa.types.is_boolean(kind) or not pa.types.is_boolean(expected))
 
 
 def ignored_columns(names: Iterable[str], table: Table) -> list[str]:
@@ -200,16 +179,12 @@ def misfits_named(schema: pa.Schema, table: Table) -> Iterator[None]:
         misfits = [
             f"{field.name!r} has type {field.type}, expected {types[field.name]}"
             for field in schema
-            if field.name in types and not _alike(field.type, types[field.name])
+            if (expected := types.get(field.name, field.type)) != field.type
+            and not (pa.types.is_binary(expected) and is_text(field.type))
         ]
         if not misfits:
             raise
         raise UsageError(f"column {', column '.join(misfits)}: {error}") from None
-
-
-def _alike(type_: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether a column may have another type than expected: bytes may be any bytes or text."""
-    return type_ == expected or (pa.types.is_binary(expected) and _is_text(type_))
 
 
 def _in_milliseconds(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:

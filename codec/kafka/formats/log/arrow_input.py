@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
+from logwright.codec.columns import is_text
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.log.tables import HEADER_RAW
@@ -42,7 +43,7 @@ def binary(array: pa.Array, name: str) -> Binary:
     kind = array.type
     if pa.types.is_null(kind) or array.null_count == len(array):
         return NOTHING
-    if not _is_bytes(kind):
+    if not is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
         raise UsageError(f"column {name!r} has type {kind}, expected bytes or text")
     if array.nbytes > MAX_INT32:
         raise UsageError(
@@ -61,21 +62,6 @@ def binary(array: pa.Array, name: str) -> Binary:
         np.frombuffer(bits, np.uint8) if mode == SOME_NULLS else _NO_BYTES,
         array.offset,
     )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (
-        pa.types.is_binary,
-        pa.types.is_string,
-        pa.types.is_large_binary,
-        pa.types.is_large_string,
-        pa.types.is_fixed_size_binary,
-        pa.types.is_binary_view,
-        pa.types.is_string_view,
-    )
-    return any(test(kind) for test in tests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,25 +149,14 @@ def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, Bools]:
     """Return a column of times in milliseconds, and where it is null. Times without a zone are UTC. Raises `UsageError`."""
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        array = (
-            array.cast(pa.timestamp("ms"), safe=False) if not pa.types.is_timestamp(kind) else _to_ms(array)
-        )
-        array = array.cast(pa.int64())
+        zone, unit = (kind.tz, kind.unit) if pa.types.is_timestamp(kind) else (None, "")
+        array = array.cast(pa.timestamp("ms", tz=zone), safe=unit == "s").cast(pa.int64())
     elif pa.types.is_integer(kind) or pa.types.is_null(kind):
         array = array.cast(pa.int64())
     else:
         raise UsageError(f"column {name!r} has type {kind}, expected a timestamp or milliseconds as int64")
     null = np.asarray(array.is_null())
     return np.asarray(array.fill_null(-1)).astype(np.int64, copy=False), null
-
-
-def _to_ms(array: pa.Array) -> pa.Array:
-    unit = array.type.unit
-    if unit == "ms":
-        return array
-    if unit == "s":
-        return array.cast(pa.timestamp("ms", tz=array.type.tz))
-    return array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
 
 
 def column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
