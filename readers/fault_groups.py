@@ -15,13 +15,12 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass
 class Group:
-    """A fault, with similar faults and other faults of the same place. Similar faults are of the same file; similar notes of any file."""
+    """A fault, and all `members`: itself, faults alike (of the same file, notes of any file), and other faults of the same place."""
 
     path: str
     fault: Fault
     """With what is lost according to other faults of the same place."""
     members: list[tuple[str, Fault]]
-    """The fault itself and all others."""
     end: int
     alike: list[tuple[str, Fault]] = field(default_factory=list)
 

@@ -305,14 +305,14 @@ class Request:
                     for base, names, _ in os.walk(local_path(place))
                     for name in names
                 )
-                found: dict[str, Layout] = {}
+                stores: dict[str, Layout] = {}
                 for folder in sorted([place, *inner]):
                     layout = open_listing(folder).layout
                     # A folder of a store may look like a store of its kind.
-                    around = (other for above, other in found.items() if folder.startswith(f"{above}/"))
+                    around = (other for above, other in stores.items() if folder.startswith(f"{above}/"))
                     if layout is not None and layout not in around:
-                        found[folder] = layout
-                yield from found
+                        stores[folder] = layout
+                yield from stores
             else:
                 yield place
 

@@ -133,7 +133,7 @@ def _refuse_unknown(names: Sequence[str], table: Table) -> None:
 
 
 def refuse_types(fields: Iterable[pa.Field], table: Table) -> None:
-    """Refuse text or booleans for numbers, numbers for text, and so on, which a cast would accept. Builders check types of their own."""
+    """Refuse text or booleans for numbers, numbers for text, and so on, which a cast would accept. Builders check nested types."""
     types = {column.name: column.type for column in table.columns}
     for field in fields:
         expected = types.get(field.name, field.type)

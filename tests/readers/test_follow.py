@@ -273,7 +273,7 @@ def test_replaced_file_is_read_from_its_start(tmp_path: Path) -> None:
     assert rows([gone]) == list(range(10))
 
 
-# What a folder stands for
+# Folders of stores
 
 
 def found(path: Path, **options: str) -> list[str]:

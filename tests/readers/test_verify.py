@@ -426,20 +426,20 @@ def test_path_that_cannot_be_opened_does_not_keep_others_from_being_checked(
 def test_path_that_cannot_be_opened_is_no_fault_and_is_reported_once(
     watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = write_store(tmp_path / "one", *SOUND)
-    assert run("verify", str(one), str(tmp_path / "gone")) == 1
+    store = write_store(tmp_path / "one", *SOUND)
+    assert run("verify", str(store), str(tmp_path / "gone")) == 1
     captured = capsys.readouterr()
     assert "NOT CHECKED 1 checked, 1 not checked, 66 bytes" in " ".join(captured.out.split())
     assert "fault" not in captured.out
     assert " ".join((captured.out + captured.err).split()).count("no such file or directory") == 1
-    assert captured.out.endswith(f"  logwright dump {one} --limit 10\n")
-    assert run("verify", str(one), str(tmp_path / "gone"), "--json") == 1
+    assert captured.out.endswith(f"  logwright dump {store} --limit 10\n")
+    assert run("verify", str(store), str(tmp_path / "gone"), "--json") == 1
     encoded = json.loads(capsys.readouterr().out)
-    assert (encoded["ok"], encoded["faults_total"]) == (False, lw.verify(one).faults_total)
+    assert (encoded["ok"], encoded["faults_total"]) == (False, lw.verify(store).faults_total)
     assert not any("gone" in file["path"] for file in encoded["files"])
     assert [target.get("error") for target in encoded["targets"]] == [
         None,
-        f"no such file or directory. Did you mean {one}?",
+        f"no such file or directory. Did you mean {store}?",
     ]
 
 
