@@ -91,7 +91,7 @@ def containers() -> Sequence[Container]:
 
 def named_container(name: str | None) -> Container | None:
     """Return the container of this name, if there is one. Other systems are not imported."""
-    system = (name or "").partition(".")[0]
+    system = name.partition(".")[0] if isinstance(name, str) else ""
     listed = _listed(system, "CONTAINERS") if system in SYSTEMS else ()
     return next((item for item in listed if item.name == name), None)
 

@@ -144,7 +144,7 @@ def refuse_types(fields: Iterable[pa.Field], table: Table) -> None:
 
 def _fits(kind: pa.DataType, expected: pa.DataType) -> bool:
     if is_text(expected):
-        return is_text(kind)
+        return is_text(kind) or pa.types.is_nested(kind)
     if pa.types.is_timestamp(expected):
         return bool(pa.types.is_temporal(kind) or pa.types.is_integer(kind))
     if pa.types.is_integer(expected):
