@@ -118,6 +118,8 @@ class Codec(ABC):
     """The name of the checksum that covers the content of a frame, for reports; "" for a frame without a checksum."""
     refuses: bool = False
     """Decoding checks checksums that a scan does not."""
+    measures: bool = False
+    """The content of a frame shows its length (`right_length`)."""
     end_magic: bytes = b""
     """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 
@@ -223,6 +225,13 @@ class Codec(ABC):
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """
         yield from ()
+
+    def right_length(
+        self, window: Window, at: int, limit: int, context: Any
+    ) -> tuple[int, bytes, str] | None:
+        """Return the length of the damaged frame at `window.data[at]` with which its content is right, if it ends at `limit` or before: where
+        the field is, its right bytes, and a text."""
+        return None
 
     def claim(self, frame: bytes) -> int:
         """Return the value of column `ordered` by the bytes of a frame that its checksum does not cover."""

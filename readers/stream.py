@@ -148,7 +148,6 @@ class FileStream:
         trusted = mode is Mode.FAILFAST or not codec.indexed
         self.frame_filter = frame_filter or (filter if trusted else None)
         self.left, self.on_corrupt = limit, on_corrupt
-        self._corrector: Corrector | None = None
         self._of_file: list[OfFile] | None = None
         typed = codec.table_of(table, context)
         self.schema, self._stored_schema = output_schema(typed, columns, mode), typed.schema(columns)
@@ -188,7 +187,9 @@ class FileStream:
 
         Each call of a codec has a fixed cost, and between a thousand damaged places there are few frames each.
         """
-        steps = walk_ahead(self.walk, self._prefetcher)
+        steps: Iterator[Stretch | Hole] = walk_ahead(self.walk, self._prefetcher)
+        if self.mode in (Mode.PERMISSIVE, Mode.DROPMALFORMED) and self.codec.measures:
+            steps = (self._measured(step) if isinstance(step, Hole) else step for step in steps)
         if self.mode in (Mode.FAILFAST, Mode.PERMISSIVE):
             yield from steps
             return
@@ -297,12 +298,24 @@ class FileStream:
 
     # Damage
 
+    @cached_property
+    def _corrector(self) -> Corrector:
+        return Corrector(self.source, self.codec, self.context)
+
+    def _measured(self, hole: Hole) -> Stretch | Hole:
+        """Return the frames of a damaged range if only a length is wrong. They are whole, and their rows are returned."""
+        measured = self._corrector.measured(hole)
+        if measured is None:
+            return hole
+        fix, window, frames = measured
+        self._damage_end = max(self._damage_end, window.offset + frames.stop)
+        fault = replace(hole.fault, kind=Kind.LENGTH, detail=fix.text(), rows_lost=0, lost={})
+        return Stretch(window, frames, [fault])
+
     def _flipped(self, hole: Hole) -> Fault:
         """Return the fault of damage with the flipped bits in its detail, if they are known."""
         if self.mode is not Mode.PERMISSIVE:
             return hole.fault
-        if self._corrector is None:
-            self._corrector = Corrector(self.source, self.codec, self.context)
         bits = [correction.text() for correction in self._corrector.correct(hole)[0]]
         if len(bits) > _NAMED:
             bits[_NAMED:] = [f"and {len(bits) - _NAMED} more bits"]
@@ -315,8 +328,7 @@ class FileStream:
         if self.mode is not Mode.PERMISSIVE or fault.severity is Severity.INFO:
             return fault
         if self._of_file is None:
-            corrector = Corrector(self.source, self.codec, self.context)
-            of_file = corrector.of_file()
+            of_file = self._corrector.of_file()
             self._of_file = [] if of_file is None else [of_file]
         for _, correction, remaining in self._of_file:
             if fault.offset not in remaining:

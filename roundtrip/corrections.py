@@ -21,7 +21,7 @@ from typing import Any
 import click
 import numpy as np
 
-from logwright.codec.engine.correct import Correction, Corrector, patched
+from logwright.codec.engine.correct import Corrector, Fix, patched
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, Stretch, Walk
@@ -59,14 +59,15 @@ def damaged(data: bytes, kind: str, seed: int) -> bytes:
     return bytes(out)
 
 
-def corrections(specimen: Specimen, touched: tuple[int, int] | None = None) -> tuple[list[Correction], bool]:
+def corrections(specimen: Specimen, touched: tuple[int, int] | None = None) -> tuple[list[Fix], bool]:
     """Return the corrections of a file, and whether it has damage or anything else to report.
 
     `touched`: the range of the file that is damaged. Other frames are then decoded only if decoding checks their checksums.
     """
     codec, context = specimen.codec, specimen.context()
     columns = codec.tables["rows"].select(None)
-    seen, corrected = False, []
+    seen = False
+    corrected: list[Fix] = []
     with specimen.open() as source:
         corrector = Corrector(source, codec, context)
         for step in Walk(source, codec, context):

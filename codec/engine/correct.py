@@ -86,25 +86,29 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class Combination:
-    """Bytes of a frame that is damaged in two copies, in different places: `data` from `offset` on, of which some are the other copy's."""
+class Replacement:
+    """The right bytes from `offset` on, which are `verb`: combined, or corrected. `origin` says what they are. See `Correction`."""
 
     offset: int
     data: bytes
     frame: int
     length: int
     proved_by: tuple[str, ...]
+    verb: str
+    origin: str
 
     def note(self, where: str) -> str:
-        """Describe the combination for a report. `where` follows the offset."""
-        by = ", ".join(self.proved_by)
-        return f"combined: {len(self.data)} bytes at byte {self.offset}{where}, from two damaged copies, proved by {by}"
+        """Describe the replacement for a report. `where` follows the offset."""
+        return f"{self.verb}: {len(self.data)} bytes at byte {self.offset}{where} ({self.text()})"
+
+    def text(self) -> str:
+        return f"{self.origin}, proved by {', '.join(self.proved_by)}"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "data": self.data.hex(), "proved_by": list(self.proved_by)}
 
 
-Fix = Correction | Combination
+Fix = Correction | Replacement
 
 
 class PatchedFile:
@@ -132,28 +136,29 @@ class Corrector:
         self._columns = codec.checked_columns(context)
         self._left = _WORK * file.size + _FREE
 
-    def correct(self, hole: Hole) -> tuple[list[Correction], bool]:
+    def correct(self, hole: Hole) -> tuple[list[Fix], bool]:
         """Return the corrections of the frames in a damaged range, from its start up to the first frame that stays damaged, and whether
         there is no such frame."""
         fault = hole.fault
-        if fault.severity is Severity.INFO or fault.kind in (Kind.UNSUPPORTED, Kind.PADDING):
-            return [], False
-        if fault.length > LARGEST:
+        if fault.severity is Severity.INFO or fault.kind is Kind.UNSUPPORTED or fault.length > LARGEST:
             return [], False
         try:
             data = np.array(self._file.pread(fault.offset, fault.length + _BEHIND), np.uint8)
         except UnreadableError:
             return [], False
         window = Window(data, fault.offset, self._file.size)
-        out: list[Correction] = []
+        out: list[Fix] = []
         at, limit = 0, min(fault.length, len(data))
         around, before = hole.around, hole.around.before if hole.adjoins else None
         while at < limit:
-            corrected = self._frame(window, at, limit, around, before)
+            padding = fault.kind is Kind.PADDING
+            corrected = None if padding else self._frame(window, at, limit, around, before)
+            corrected = corrected or self._measured(window, at, limit)
             if corrected is None:
                 break
             correction, frame, at = corrected
-            data[correction.offset - fault.offset] = correction.value
+            place = correction.offset - fault.offset
+            data[place : place + len(correction.data)] = np.frombuffer(correction.data, np.uint8)
             out.append(correction)
             if at >= limit:
                 break
@@ -163,9 +168,43 @@ class Corrector:
             if len(sound):
                 at, before = int(sound.end[-1]), _followed_by(before, sound)
             around = around._replace(before=before)
-        return out, bool(out) and at >= limit
+        return out, bool(out) and (at >= limit or (hole.tail and not data[at:].any()))
 
-    def combine(self, hole: Hole, other: RandomAccess) -> Combination | None:
+    def measured(self, hole: Hole) -> tuple[Fix, Window, Frames] | None:
+        """Return the frames of a damaged range if only the length of the first one is wrong, and what it should be."""
+        fault = hole.fault
+        if not self._codec.measures or fault.severity is Severity.INFO or fault.length > LARGEST:
+            return None
+        try:
+            data = np.array(self._file.pread(fault.offset, fault.length), np.uint8)
+        except UnreadableError:
+            return None
+        window = Window(data, fault.offset, self._file.size)
+        measured = self._measured(window, 0, len(data))
+        if measured is None or data[measured[1].stop :].any():
+            return None
+        return measured[0], window, measured[1]
+
+    def _measured(self, window: Window, at: int, limit: int) -> tuple[Fix, Frames, int] | None:
+        """Return the right length of the frame at `window.data[at]`, the frames from there to `limit`, and the end of the first one."""
+        codec, data = self._codec, window.data
+        right = codec.right_length(window, at, limit, self._context) if codec.measures else None
+        if right is None:
+            return None
+        place, new, origin = right
+        stored = data[place : place + len(new)].copy()
+        data[place : place + len(new)] = np.frombuffer(new, np.uint8)
+        frames = self._scan(Window(data[:limit], window.offset, window.offset + limit), at)
+        data[place : place + len(new)] = stored
+        if not len(frames):
+            return None
+        end = int(frames.end[0])
+        by = (codec.checksum or "checksum",)
+        start = window.offset + at
+        fix = Replacement(window.offset + place, new, start, end - at, by, "corrected", origin)
+        return fix, frames, end
+
+    def combine(self, hole: Hole, other: RandomAccess) -> Replacement | None:
         """Return the frame of a damaged range, made of the runs of bytes in which this file and another copy of it differ.
 
         Every choice of one of the two for each run is tried; exactly one may be sound.
@@ -186,7 +225,7 @@ class Corrector:
             return None
         window = Window(data, fault.offset, self._file.size)
         before = hole.around.before if hole.adjoins else None
-        unique: Combination | None = None
+        unique: Replacement | None = None
         for choice in range(1, (1 << len(runs)) - 1):
             data[: fault.length] = ours
             for i, (start, stop) in enumerate(runs):
@@ -198,12 +237,14 @@ class Corrector:
             if sound is not None and int(sound[0].end[0]) == fault.length:
                 start, stop = runs[0][0], runs[-1][1]
                 new = data[start:stop].tobytes()
-                unique = Combination(
-                    fault.offset + start, new, fault.offset, fault.length, sound[1].proved_by
+                origin = "from two damaged copies"
+                by = sound[1].proved_by
+                unique = Replacement(
+                    fault.offset + start, new, fault.offset, fault.length, by, "combined", origin
                 )
         return unique
 
-    def frames(self, stretch: Stretch, faults: Iterable[Fault] = ()) -> Iterator[tuple[Fault, Correction]]:
+    def frames(self, stretch: Stretch, faults: Iterable[Fault] = ()) -> Iterator[tuple[Fault, Fix]]:
         """Yield the corrections of frames that a scan accepts: those whose digests are wrong, by the `faults` of decoding them, and those
         with a flipped bit in bytes that no checksum covers. Each comes with its fault."""
         frames, base = stretch.frames, stretch.window.offset
@@ -276,7 +317,7 @@ class Corrector:
 
     def _frame(
         self, window: Window, at: int, limit: int, around: Around, before: Frames | None
-    ) -> tuple[Correction, Frames, int] | None:
+    ) -> tuple[Fix, Frames, int] | None:
         """Return the only correction that makes the frame at `window.data[at]` sound, that frame, and its end. `before` are the good frames
         before it if they end here."""
         data = window.data

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from logwright.codec import address, plural
 from logwright.codec.arrays import Bytes, Int64s
@@ -47,6 +48,7 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import FramedContext
 from logwright.codec.frames.resync import NONE, SOUND, UNSURE
+from logwright.codec.frames.scanner import ZEROS
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
@@ -69,6 +71,8 @@ _SHORT = 1 << 16
 """Longer entries are searched by HMAC only if their ledgers are known."""
 _LEAST = 1 << 10
 """The bytes that the search for an entry counts at least."""
+_MARKERS = 16
+"""The number of marker frames before which the end of a damaged entry is tried."""
 _HOLES = 64
 """Damaged ranges that a sample passes."""
 _MISTAKEN = "the bookie takes it for another entry"
@@ -95,6 +99,7 @@ class DigestedCodec(FramedCodec):
 
     checksum = "digest"
     refuses = True
+    measures = True
 
     def context(self, name: str, options: Options, **hints: Any) -> Any:
         context = super().context(name, options, **hints)
@@ -118,6 +123,13 @@ class DigestedCodec(FramedCodec):
         # If a proved entry starts inside this one and ends after it, the size of this one is wrong.
         overlapped = self._proved_inside(window, at, at + size, context, beyond=at + size) >= 0
         return not overlapped and self.fits(window, at, size, before, context)
+
+    def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
+        fault = super()._damage(window, stop, why, need, context)
+        unsure = why == scanner.TORN or fault.severity is Severity.WARNING
+        right = window.final and unsure and self.right_length(window, stop, len(window.data), context)
+        # Neither a torn entry nor zeros: only its size is wrong.
+        return replace(fault, kind=Kind.LENGTH, severity=Severity.ERROR) if right else fault
 
     def _proved_inside(self, window: Window, at: int, end: int, context: Any, beyond: int = 0) -> int:
         """Return where an entry with the right digest starts in `(at, end)` that ends after `beyond`; -1 without one."""
@@ -276,7 +288,7 @@ class DigestedCodec(FramedCodec):
             if end < 0:
                 return by_length, 0
             behind = window.size - window.offset - end
-            if not behind or self._scanner.first(data, end, behind, prefixes=context.prefixes):
+            if not data[end : min(behind, ZEROS) + end].any() or self._scanner.first(data, end, behind, prefixes=context.prefixes):
                 return end, 0
 
     def digest_sizes(self, part: Part, context: Any) -> Int64s:
@@ -315,12 +327,45 @@ class DigestedCodec(FramedCodec):
             return new
         return entry_fields.resealed(frame, new, path, None if context is None else context.digests)
 
+    def row_of(self, frame: bytes, position: int, context: Any) -> pa.RecordBatch | None:
+        # The size of a stored frame may be wrong.
+        size = max(len(frame) - _SIZE, 0)
+        return super().row_of(size.to_bytes(_SIZE, "big") + frame[_SIZE:], position, context)
+
     def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         yield from suspects(window, at, limit, context.digests)
         if len(window.data) - at >= HEAD:
             flip = flip_of_ids(window.data, at, window.offset + at, context.digests)
             if flip is not None:
                 yield Flip(*flip)
+
+    def right_length(
+        self, window: Window, at: int, limit: int, context: Any
+    ) -> tuple[int, bytes, str] | None:
+        data, field = window.data, self.spec.length.field
+        if limit - at < HEAD or not digest.has_ids(data, at):
+            return None
+        start, size, ledger = at + _SIZE, self._field(data, at, field), load_i64be(data, at + _SIZE)
+        for end in self._ends(data, at, limit):
+            kind = _has_digest(data, start, end, context.digests)
+            if kind and context.digests.known.get(ledger, kind) == kind and end - start != size:
+                return at, (end - start).to_bytes(_SIZE, "big"), f"{field} is {size}, it was {end - start}"
+        return None
+
+    def _ends(self, data: Bytes, at: int, limit: int) -> Iterator[int]:
+        """Yield where a damaged entry may end: at `limit`, or before zeros, fill bytes or marker frames that reach up to there."""
+        yield limit
+        last, marker = int(data[limit - 1]), self.spec.marker
+        if last in (0, self.spec.fill):
+            yield at + int(np.flatnonzero(data[at:limit] != last)[-1]) + 1
+        assert marker is not None
+        offset, width = marker.struct.offset(marker.field), marker.struct[marker.field].type.min_size
+        mark, content, place = marker.value.to_bytes(width, "big", signed=True), data[:limit].tobytes(), limit
+        for _ in range(_MARKERS):
+            place = content.rfind(mark, at + HEAD + offset, place + width - 1)
+            if place < 0:
+                return
+            yield place - offset
 
     def proved(
         self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
