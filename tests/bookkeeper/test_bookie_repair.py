@@ -848,3 +848,24 @@ def test_entry_that_its_ledger_id_hides_is_damage_and_becomes_a_filler(tmp_path:
     assert lw.verify(tmp_path / "out", **options).ok
     rows = lw.read(tmp_path / "out" / name, **_password(options))
     assert len(rows) == len(lw.read(case("dmg_base").path / name, **_password(options))) - 1
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("file", ["ledger/current/0.log", "journal/current/1.txn"])
+@pytest.mark.parametrize("digest", ["CRC32C", "HMAC"])
+def test_entry_with_an_impossible_size_comes_back_byte_for_byte(
+    digest: str, file: str, tmp_path: Path
+) -> None:
+    bookie, options = tmp_path / "bookie", {"passwd": b"secret"} if digest == "HMAC" else {}
+    rows = [{"ledger_id": i % 2, "entry_id": i // 2, "payload": b"p" * (20 + i)} for i in range(12)]
+    lw.write(rows, bookie, "bookkeeper.bookie", digestType=digest, journalWriteData=True, **options)
+    view = "entrylog" if file.endswith("log") else "journal"
+    served = lw.read(bookie, view=view, **options).num_rows
+    healthy = (bookie / file).read_bytes()
+    place = lw.read(bookie / file, columns=["position"], **options)["position"][5].as_py()
+    (bookie / file).write_bytes(healthy[:place] + b"\x7f\xff\xff\xff" + healthy[place + 4 :])
+    assert not lw.verify(bookie, **options).ok
+    assert lw.read(bookie, view=view, mode="PERMISSIVE", **options).num_rows == served
+    report = lw.repair(bookie, tmp_path / "out", **options)
+    assert not report.incomplete
+    assert (tmp_path / "out" / file).read_bytes() == healthy

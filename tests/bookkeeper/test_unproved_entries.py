@@ -188,7 +188,8 @@ def test_entries_between_many_damaged_ones_are_salvaged(
     path.write_bytes(data)
     good = [(5, i) for i in range(60) if i not in hit]
     assert entries(path) == good
-    assert entries(path, passwd=b"secret") == good
+    # The HMAC proves an entry of which only the size is wrong.
+    assert entries(path, passwd=b"secret") == ([(5, i) for i in range(60)] if "size" in damage else good)
 
 
 @pytest.mark.alike

@@ -288,7 +288,9 @@ class DigestedCodec(FramedCodec):
             if end < 0:
                 return by_length, 0
             behind = window.size - window.offset - end
-            if not data[end : min(behind, ZEROS) + end].any() or self._scanner.first(data, end, behind, prefixes=context.prefixes):
+            if not data[end : min(behind, ZEROS) + end].any() or self._scanner.first(
+                data, end, behind, prefixes=context.prefixes
+            ):
                 return end, 0
 
     def digest_sizes(self, part: Part, context: Any) -> Int64s:
@@ -357,15 +359,20 @@ class DigestedCodec(FramedCodec):
         yield limit
         last, marker = int(data[limit - 1]), self.spec.marker
         if last in (0, self.spec.fill):
-            yield at + int(np.flatnonzero(data[at:limit] != last)[-1]) + 1
+            content = data[at + HEAD : limit]
+            yield at + HEAD + int(np.max(np.flatnonzero(content != last), initial=-1)) + 1
         assert marker is not None
         offset, width = marker.struct.offset(marker.field), marker.struct[marker.field].type.min_size
-        mark, content, place = marker.value.to_bytes(width, "big", signed=True), data[:limit].tobytes(), limit
+        mark, stored, place = (
+            marker.value.to_bytes(width, "big", signed=True),
+            data[at:limit].tobytes(),
+            limit,
+        )
         for _ in range(_MARKERS):
-            place = content.rfind(mark, at + HEAD + offset, place + width - 1)
+            place = stored.rfind(mark, HEAD + offset, place + width - 1)
             if place < 0:
                 return
-            yield place - offset
+            yield at + place - offset
 
     def proved(
         self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
