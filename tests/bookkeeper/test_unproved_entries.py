@@ -300,3 +300,18 @@ def test_entry_with_the_crc_of_another_ledger_is_damage_although_several_bits_di
     path.write_bytes(data)
     assert (0xAC, 2) not in entries(path)
     assert len(entries(path)) == 14
+
+
+@pytest.mark.parametrize("ledger", [0, 5])
+def test_bytes_of_the_header_of_a_damaged_entry_are_no_entry(ledger: int, tmp_path: Path) -> None:
+    """From its second byte on, the header of the entry looks like that of a longer one, which ends where a later entry starts."""
+    path = tmp_path / "0.log"
+    written = [
+        {"ledger_id": ledger, "entry_id": i, "payload": bytes(205 if i == 10 else 200)} for i in range(40)
+    ]
+    lw.write(written, path, LOG, **HMAC)
+    place = positions(path)[ledger, 4]
+    data = bytearray(path.read_bytes())
+    data[place : place + 4] = (0x70000000 + (positions(path)[ledger, 20] - place - 5 >> 8)).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert entries(path) == [(ledger, i) for i in range(40) if i != 4]

@@ -35,6 +35,8 @@ HEAD = _SIZE + HEADER
 """Bytes of an entry up to its digest, with the size before it."""
 _STRIPE = 1 << 7
 """The next entry of a ledger in a file has an id that differs by at most this much."""
+_ID_BITS = 36
+"""Ids with more bits are not expected in a ledger that is not known."""
 _LEDGERS = 1 << 12
 """The number of ledgers whose last entries are kept."""
 _TRIED = 256
@@ -121,6 +123,14 @@ def note_entries(data: Bytes, starts: Int64s, last: dict[int, Last]) -> None:
         last[ledger] = Last(entry, length)
     for ledger in list(last)[: max(0, len(last) - _LEDGERS)]:
         del last[ledger]
+
+
+def may_have_crc(data: Bytes, at: int, digests: Digests) -> bool:
+    """Return whether the entry whose size is at `data[at]` may have a CRC: its ledger has, or is not known and its ids are not those of
+    random bytes."""
+    ledger, entry = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
+    kind = digests.known.get(ledger)
+    return kind in (CRC32C, CRC32) or (kind is None and not (ledger | entry) >> _ID_BITS)
 
 
 def is_near(data: Bytes, at: int, last: dict[int, Last]) -> bool:

@@ -22,6 +22,7 @@ from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
     CRC32C,
+    DUMMY,
     HEADER,
     HMAC,
     MISMATCH,
@@ -39,6 +40,7 @@ from logwright.codec.bookkeeper.formats.evidence import (
     is_followed,
     is_intact,
     is_near,
+    may_have_crc,
     next_head,
     next_inside,
     note_entries,
@@ -69,6 +71,8 @@ _OTHERS = 64
 """The number of ledgers whose ids are tried for an entry. Of more, those that differ in one bit are tried."""
 _SHORT = 1 << 16
 """Longer entries are searched by HMAC only if their ledgers are known."""
+_SHIFTED = 8
+"""Bytes after the header of an entry of a known ledger with fewer than this between look like one of another ledger."""
 _LEAST = 1 << 10
 """The bytes that the search for an entry counts at least."""
 _MARKERS = 16
@@ -120,9 +124,43 @@ class DigestedCodec(FramedCodec):
         return frames
 
     def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
-        # If a proved entry starts inside this one and ends after it, the size of this one is wrong.
-        overlapped = self._proved_inside(window, at, at + size, context, beyond=at + size) >= 0
-        return not overlapped and self.fits(window, at, size, before, context)
+        """An entry without a CRC is intact if other evidence proves it, or if it is followed by a torn one."""
+        note_entries(window.data, before[before + window.offset > 0], context.last)
+        # Payloads may hold entries, but none that ends after them.
+        if self._contradicted(window, at, at + size, context, beyond=at + size):
+            return False
+        if context.searched + size <= _SEARCHED:
+            context.searched += size
+            if is_intact(window, at, size, context.digests, context.last):
+                note_entries(window.data, np.array([at]), context.last)
+                return True
+        return self.is_before_torn(window, at, size, context)
+
+    def is_before_torn(self, window: Window, at: int, size: int, context: Any) -> bool:
+        """Return whether a torn frame follows the entry."""
+        return False
+
+    def _contradicted(self, window: Window, at: int, end: int, context: Any, beyond: int = 0) -> bool:
+        """Return whether the digest of the entry at `at` is wrong or not known, and that of one that starts inside and ends after `beyond` is
+        right."""
+        data, length, digests = window.data, self.spec.length, context.digests
+        if _has_digest(data, at + _SIZE, end, digests):
+            return False
+        stop, none, known = min(end, len(data) - HEAD + 1), np.empty(0, np.int64), at
+        while context.searched <= _SEARCHED:
+            at = int(next_head(data, at + 1, stop, len(data), length.low, length.reach, length.reach, none))
+            if at < 0:
+                break
+            right, ledger = self._end_of(data, at), load_i64be(data, at + _SIZE)
+            shifted = ledger not in digests.known and at - known < _SHIFTED
+            known = at if ledger in digests.known else known
+            if shifted or right <= beyond:
+                continue
+            if may_have_crc(data, at, digests) or digests.password(ledger) is not None:
+                context.searched += max(right - at, _LEAST)
+                if _has_digest(data, at + _SIZE, right, digests):
+                    return True
+        return False
 
     def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
         fault = super()._damage(window, stop, why, need, context)
@@ -130,32 +168,6 @@ class DigestedCodec(FramedCodec):
         right = window.final and unsure and self.right_length(window, stop, len(window.data), context)
         # Neither a torn entry nor zeros: only its size is wrong.
         return replace(fault, kind=Kind.LENGTH, severity=Severity.ERROR) if right else fault
-
-    def _proved_inside(self, window: Window, at: int, end: int, context: Any, beyond: int = 0) -> int:
-        """Return where an entry with the right digest starts in `(at, end)` that ends after `beyond`; -1 without one."""
-        data, length = window.data, self.spec.length
-        stop, left = min(end, len(data) - HEAD + 1), window.size - window.offset
-        none = np.empty(0, np.int64)
-        while context.searched <= _SEARCHED:
-            at = int(next_head(data, at + 1, stop, left, length.low, length.reach, length.reach, none))
-            if at < 0:
-                break
-            right = self._end_of(data, at)
-            context.searched += max(right - at, _LEAST)
-            if right > beyond and _has_digest(data, at + _SIZE, right, context.digests):
-                return at
-        return -1
-
-    def fits(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
-        """Return whether an entry that no frame follows and no CRC proves is intact."""
-        if context.searched + size > _SEARCHED:
-            return False
-        context.searched += size
-        note_entries(window.data, before[before + window.offset > 0], context.last)
-        if not is_intact(window, at, size, context.digests, context.last):
-            return False
-        note_entries(window.data, np.array([at]), context.last)
-        return True
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
         """Find an entry that other evidence proves, before the first one that its CRC or the frames after it prove."""
@@ -175,27 +187,30 @@ class DigestedCodec(FramedCodec):
             if at < 0 or context.searched > _SEARCHED:
                 return place, outcome, need
             size = self._end_of(data, at) - at
-            if at + size > len(data) and (size <= short or is_near(data, at, context.last)):
-                return at, UNSURE, size
-            context.searched += max(size, _LEAST)
-            intact = is_intact(window, at, size, context.digests, context.last)
-            if intact and not self._is_spurious(window, at, context):
-                return at, SOUND, size
+            if at + size > len(data):
+                if size <= short or is_near(data, at, context.last):
+                    return at, UNSURE, size
+            else:
+                context.searched += max(size, _LEAST)
+                intact = is_intact(window, at, size, context.digests, context.last)
+                if intact and not self._is_spurious(window, at, context):
+                    return at, SOUND, size
             at += 1
 
     def _is_spurious(self, window: Window, at: int, context: Any) -> bool:
-        """Return whether the bytes at `at` only look like an entry: the digest is wrong, and an entry inside has the right digest. Bytes whose
-        digest cannot be checked are taken for an entry."""
-        data, digests, start = window.data, context.digests, at + _SIZE
+        """Return whether the bytes at `at` only look like an entry. Those whose digest cannot be checked are taken for one."""
+        data, digests, stop = window.data, context.digests, context.damaged - window.offset
+        if 0 <= stop < at < stop + HEAD and is_near(data, stop, context.last):
+            return True  # it overlaps the header of the damaged entry, which is right
         if len(data) - at < HEAD:
             return False
-        ledger, entry, end = load_i64be(data, start), load_i64be(data, start + 8), self._end_of(data, at)
+        ledger, entry = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
         kind = digests.known.get(ledger, UNKNOWN if ledger in context.last else MISMATCH)
-        unchecked = kind == HMAC and digests.password(ledger) is None
-        if min(ledger, entry) < 0 or unchecked or kind not in (MISMATCH, CRC32C, CRC32, HMAC):
-            return False
+        unchecked = kind in (UNKNOWN, DUMMY) or (kind == HMAC and digests.password(ledger) is None)
         return (
-            not _has_digest(data, start, end, digests) and self._proved_inside(window, at, end, context) >= 0
+            not unchecked
+            and min(ledger, entry) >= 0
+            and self._contradicted(window, at, self._end_of(data, at), context)
         )
 
     def _end_of(self, data: Bytes, at: int) -> int:
@@ -274,12 +289,13 @@ class DigestedCodec(FramedCodec):
         )
         left = limit - stop
         here = min(len(data) - stop, left)
-        if left < self.spec.length.low or context.searched + here > _SEARCHED:
+        known = here >= HEAD and load_i64be(data, stop + _SIZE) in context.digests.known
+        if left < self.spec.length.low or context.searched + here > (_SEARCHED if known else _SEARCHED // 2):
             return by_length, 0
         if here < left and context.sought != context.damaged:
             context.sought = context.damaged
             return -1, left - (at - stop)
-        if here < _SIZE + HEADER or not digest.has_ids(data, stop):
+        if here < HEAD or not digest.has_ids(data, stop) or not may_have_crc(data, stop, context.digests):
             return by_length, 0
         end = at - 1
         while True:

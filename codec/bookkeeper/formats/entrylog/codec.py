@@ -186,16 +186,14 @@ class EntryLog(DigestedCodec):
             )
         return fault
 
-    def fits(self, window: Window, at: int, size: int, before: Int64s, context: EntryLogContext) -> bool:
-        """Return whether an entry without a CRC is intact although no complete frame follows: also if the next frame is torn.
+    def is_before_torn(self, window: Window, at: int, size: int, context: EntryLogContext) -> bool:
+        """Return whether the entry is the last complete one, or a ledgers map.
 
         The bytes after it start a frame if their entry is close to the last one of its ledger, or the first of a new ledger.
         """
         data, end = window.data, at + size
         if load_i64be(data, at + 4) == INVALID_LEDGER:
             return load_i64be(data, at + 12) == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
-        if super().fits(window, at, size, before, context):
-            return True
         kind = context.digests.known.get(load_i64be(data, at + 4), context.digests.assumed)
         if kind is not None and fits_total(data, at, size, [kind], context.last) is False:
             return False
