@@ -83,6 +83,21 @@ def next_head(
     return -1
 
 
+@kernel("const u1[], i8, i8, i8, i8, const i8[]")
+def next_checked(buf: Bytes, at: int, stop: int, low: int, high: int, ledgers: Int64s) -> int:
+    """Return the first position in `[at, stop)` with the header of a complete entry of `low` to `high` bytes that neither is of one of the
+    sorted `ledgers` nor starts in the first bytes of such a header, which look like a header too; -1 without one."""
+    while at < stop:
+        size = load_u32be(buf, at) + 4
+        if size < low or size > high or size > len(buf) - at or not has_ids(buf, at):
+            at += 1
+        elif is_known(buf, at, ledgers):
+            at += 8
+        else:
+            return at
+    return -1
+
+
 @kernel("const u1[], i8, i8")
 def next_inside(buf: Bytes, at: int, end: int) -> int:
     """Return where the next entry of the same ledger starts inside the entry `buf[at:end]`, whose size is then wrong; -1 without one."""
@@ -125,12 +140,12 @@ def note_entries(data: Bytes, starts: Int64s, last: dict[int, Last]) -> None:
         del last[ledger]
 
 
-def may_have_crc(data: Bytes, at: int, digests: Digests) -> bool:
-    """Return whether the entry whose size is at `data[at]` may have a CRC: its ledger has, or is not known and its ids are not those of
-    random bytes."""
+def may_have_digest(data: Bytes, at: int, digests: Digests) -> bool:
+    """Return whether the entry whose size is at `data[at]` may have a digest that can be checked: its ledger has, or is not known and its
+    ids are not those of random bytes."""
     ledger, entry = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
-    kind = digests.known.get(ledger)
-    return kind in (CRC32C, CRC32) or (kind is None and not (ledger | entry) >> _ID_BITS)
+    kind = digests.known.get(ledger, CRC32C if not (ledger | entry) >> _ID_BITS else DUMMY)
+    return kind in (CRC32C, CRC32) or digests.password(ledger) is not None
 
 
 def is_near(data: Bytes, at: int, last: dict[int, Last]) -> bool:

@@ -40,7 +40,8 @@ from logwright.codec.bookkeeper.formats.evidence import (
     is_followed,
     is_intact,
     is_near,
-    may_have_crc,
+    may_have_digest,
+    next_checked,
     next_head,
     next_inside,
     note_entries,
@@ -56,7 +57,7 @@ from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u32be
 from logwright.codec.option import Options
 from logwright.codec.window import Around, Frames, Window
 
@@ -71,8 +72,6 @@ _OTHERS = 64
 """The number of ledgers whose ids are tried for an entry. Of more, those that differ in one bit are tried."""
 _SHORT = 1 << 16
 """Longer entries are searched by HMAC only if their ledgers are known."""
-_SHIFTED = 8
-"""Bytes after the header of an entry of a known ledger with fewer than this between look like one of another ledger."""
 _LEAST = 1 << 10
 """The bytes that the search for an entry counts at least."""
 _MARKERS = 16
@@ -146,20 +145,21 @@ class DigestedCodec(FramedCodec):
         data, length, digests = window.data, self.spec.length, context.digests
         if _has_digest(data, at + _SIZE, end, digests):
             return False
-        stop, none, known = min(end, len(data) - HEAD + 1), np.empty(0, np.int64), at
+        unchecked = [
+            kind not in (CRC32C, CRC32) and digests.password(of) is None for of, kind in digests.known.items()
+        ]
+        ledgers = np.sort(np.array(list(digests.known), np.int64)[unchecked])
+        stop, place = min(end, len(data) - HEAD + 1), at
         while context.searched <= _SEARCHED:
-            at = int(next_head(data, at + 1, stop, len(data), length.low, length.reach, length.reach, none))
-            if at < 0:
+            place = int(next_checked(data, place, stop, length.low, length.reach, ledgers))
+            if place < 0:
                 break
-            right, ledger = self._end_of(data, at), load_i64be(data, at + _SIZE)
-            shifted = ledger not in digests.known and at - known < _SHIFTED
-            known = at if ledger in digests.known else known
-            if shifted or right <= beyond:
-                continue
-            if may_have_crc(data, at, digests) or digests.password(ledger) is not None:
-                context.searched += max(right - at, _LEAST)
-                if _has_digest(data, at + _SIZE, right, digests):
+            right = self._end_of(data, place)
+            if place > at and right > beyond and may_have_digest(data, place, digests):
+                context.searched += max(right - place, _LEAST)
+                if _has_digest(data, place + _SIZE, right, digests):
                     return True
+            place += 1
         return False
 
     def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
@@ -215,7 +215,7 @@ class DigestedCodec(FramedCodec):
 
     def _end_of(self, data: Bytes, at: int) -> int:
         """Return the end of the entry whose size is at `data[at]`."""
-        return at + self._field(data, at, self.spec.length.field) + self.spec.length.bias
+        return at + _SIZE + load_u32be(data, at)
 
     def ledgers_of(self, context: Any) -> Iterable[int]:
         """Return the ledgers that the file says it has."""
@@ -289,14 +289,15 @@ class DigestedCodec(FramedCodec):
         )
         left = limit - stop
         here = min(len(data) - stop, left)
-        known = here >= HEAD and load_i64be(data, stop + _SIZE) in context.digests.known
-        if left < self.spec.length.low or context.searched + here > (_SEARCHED if known else _SEARCHED // 2):
+        known = context.digests.known.get(load_i64be(data, stop + _SIZE)) if here >= HEAD else None
+        most = _SEARCHED if known else _SEARCHED // 2
+        if left < self.spec.length.low or known in (HMAC, DUMMY) or context.searched + here > most:
+            return by_length, 0
+        if here >= HEAD and not (digest.has_ids(data, stop) and may_have_digest(data, stop, context.digests)):
             return by_length, 0
         if here < left and context.sought != context.damaged:
             context.sought = context.damaged
             return -1, left - (at - stop)
-        if here < HEAD or not digest.has_ids(data, stop) or not may_have_crc(data, stop, context.digests):
-            return by_length, 0
         end = at - 1
         while True:
             end = digest.entry_end(data, stop + _SIZE, end + 1, stop + here)
