@@ -140,13 +140,11 @@ class Corrector:
         """Return the corrections of the frames in a damaged range, from its start up to the first frame that stays damaged, and whether
         there is no such frame."""
         fault = hole.fault
-        if fault.severity is Severity.INFO or fault.kind is Kind.UNSUPPORTED or fault.length > LARGEST:
+        skipped = fault.severity is Severity.INFO or fault.kind is Kind.UNSUPPORTED
+        window = None if skipped else self._window(fault)
+        if window is None:
             return [], False
-        try:
-            data = np.array(self._file.pread(fault.offset, fault.length + _BEHIND), np.uint8)
-        except UnreadableError:
-            return [], False
-        window = Window(data, fault.offset, self._file.size)
+        data = window.data
         out: list[Fix] = []
         at, limit = 0, min(fault.length, len(data))
         around, before = hole.around, hole.around.before if hole.adjoins else None
@@ -173,17 +171,22 @@ class Corrector:
     def measured(self, hole: Hole) -> tuple[Fix, Window, Frames] | None:
         """Return the frames of a damaged range if only the length of the first one is wrong, and what it should be."""
         fault = hole.fault
-        if not self._codec.measures or fault.severity is Severity.INFO or fault.length > LARGEST:
-            return None
-        try:
-            data = np.array(self._file.pread(fault.offset, fault.length), np.uint8)
-        except UnreadableError:
-            return None
-        window = Window(data, fault.offset, self._file.size)
-        measured = self._measured(window, 0, len(data))
-        if measured is None or data[measured[1].stop :].any():
+        skipped = not self._codec.measures or fault.severity is Severity.INFO
+        window = None if skipped else self._window(fault, behind=0)
+        measured = None if window is None else self._measured(window, 0, len(window.data))
+        if window is None or measured is None or window.data[measured[1].stop :].any():
             return None
         return measured[0], window, measured[1]
+
+    def _window(self, fault: Fault, behind: int = _BEHIND) -> Window | None:
+        """Return a copy of a damaged range and the bytes behind it; None if it is too long or cannot be read."""
+        if fault.length > LARGEST:
+            return None
+        try:
+            data = np.array(self._file.pread(fault.offset, fault.length + behind), np.uint8)
+        except UnreadableError:
+            return None
+        return Window(data, fault.offset, self._file.size)
 
     def _measured(self, window: Window, at: int, limit: int) -> tuple[Fix, Frames, int] | None:
         """Return the right length of the frame at `window.data[at]`, the frames from there to `limit`, and the end of the first one."""
@@ -198,22 +201,19 @@ class Corrector:
         data[place : place + len(new)] = stored
         if not len(frames):
             return None
-        end = int(frames.end[0])
-        by = (codec.checksum or "checksum",)
-        start = window.offset + at
-        fix = Replacement(window.offset + place, new, start, end - at, by, "corrected", origin)
-        return fix, frames, end
+        end, base, by = int(frames.end[0]), window.offset, (codec.checksum,)
+        return Replacement(base + place, new, base + at, end - at, by, "corrected", origin), frames, end
 
     def combine(self, hole: Hole, other: RandomAccess) -> Replacement | None:
         """Return the frame of a damaged range, made of the runs of bytes in which this file and another copy of it differ.
 
         Every choice of one of the two for each run is tried; exactly one may be sound.
         """
-        fault = hole.fault
-        if fault.length > LARGEST:
+        fault, window = hole.fault, self._window(hole.fault)
+        if window is None:
             return None
+        data = window.data
         try:
-            data = np.array(self._file.pread(fault.offset, fault.length + _BEHIND), np.uint8)
             theirs = other.pread(fault.offset, fault.length)
         except UnreadableError:
             return None
@@ -223,7 +223,6 @@ class Corrector:
         runs = _runs(np.flatnonzero(ours != theirs))
         if not 2 <= len(runs) <= _RUNS:
             return None
-        window = Window(data, fault.offset, self._file.size)
         before = hole.around.before if hole.adjoins else None
         unique: Replacement | None = None
         for choice in range(1, (1 << len(runs)) - 1):

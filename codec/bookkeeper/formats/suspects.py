@@ -200,8 +200,8 @@ class DigestedCodec(FramedCodec):
     def _is_spurious(self, window: Window, at: int, context: Any) -> bool:
         """Return whether the bytes at `at` only look like an entry. Those whose digest cannot be checked are taken for one."""
         data, digests, stop = window.data, context.digests, context.damaged - window.offset
-        if 0 <= stop < at < stop + HEAD and is_near(data, stop, context.last):
-            return True  # it overlaps the header of the damaged entry, which is right
+        if 0 <= stop < at < stop + 8 and is_near(data, stop, context.last):
+            return True  # the header of the damaged entry, a few bytes later
         if len(data) - at < HEAD:
             return False
         ledger, entry = load_i64be(data, at + _SIZE), load_i64be(data, at + _SIZE + 8)
