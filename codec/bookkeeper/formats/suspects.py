@@ -125,7 +125,7 @@ class DigestedCodec(FramedCodec):
     def confirms(self, window: Window, at: int, size: int, before: Int64s, context: Any) -> bool:
         """An entry without a CRC is intact if other evidence proves it, or if it is followed by a torn one."""
         note_entries(window.data, before[before + window.offset > 0], context.last)
-        # Payloads may hold entries, but none that ends after them.
+        # A payload may hold entries, but they end before it does.
         if self._contradicted(window, at, at + size, context, beyond=at + size):
             return False
         if context.searched + size <= _SEARCHED:
