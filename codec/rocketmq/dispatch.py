@@ -24,7 +24,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     parts_of,
     prefetch_after,
 )
-from logwright.codec.rocketmq.formats.commitlog.properties import next_end
+from logwright.codec.rocketmq.formats.commitlog.properties import property_masks
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
 from logwright.codec.rocketmq.startup.message import (
     DELAYS,
@@ -51,9 +51,9 @@ FACTS = ("queue", "number", "phy", "size", "tags_code", "stored", "count", "spec
 QUEUE, NUMBER, PHY, SIZE, CODE, _STORED, _COUNT, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
 """Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
-_PARSED, _PLACEHOLDER, _TAGGED = 1, 2, 4
+_PARSED, _PLACEHOLDER, _TAGGED, _UNQUEUED = 1, 2, 4, 8
 """Bits of `special`: the properties need more than their hashes; a placeholder, whose unit may have the hash of the lost tags; the last index
-key is the tag."""
+key is the tag; the message is in no queue."""
 _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 """The columns of `Queues.known`."""
 
@@ -163,15 +163,17 @@ def find_queue(
 def read_facts(
     buf: Bytes, starts: Int64s, ends: Int64s, tags_indexed: int, table: Int32s, queues: Int64s, topics: Bytes, facts: Int64s,
     hashes: Int32s, owners: Int32s, first: int, keys: int,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int, int]:  # fmt: skip
     """Fill `facts` (by `FACTS`), and the hashes of the index keys with the indices of their messages, from message `first` and key `keys` on.
-    Return the numbers of messages and keys. Stops at a message of an unknown queue, or if there is no room for the keys of a message.
+    Return the numbers of messages and keys, and the bits that any `special` has. Stops at a message of an unknown queue, or if there is no
+    room for the keys of a message.
 
     The queue of a message that is in no queue is -1. None of the keys of a message is returned whose properties need more than their hashes.
     """
+    seen = 0
     for i in range(first, len(starts)):
         if keys + MOST_KEYS > len(hashes):
-            return i, keys
+            return i, keys, seen
         start = starts[i]
         prefetch_after(buf, start)
         stored, _, _, at, size = parts_of(buf, start)
@@ -179,13 +181,13 @@ def read_facts(
         topic_at = at
         topic_end = at + size
         topic_hash = string_hash(buf, topic_at, topic_end, 0)
-        queue = -1
+        queue, special = -1, _UNQUEUED
         if kind != PREPARED and kind != ROLLBACK:
             queue_id = load_i32be(buf, start + _QUEUE_ID)
             entry, _ = find_queue(buf, topic_at, size, queue_id, topic_hash, table, queues, topics)
             if entry < 0:
-                return i, keys
-            queue = queues[entry, _NUMBERED]
+                return i, keys, seen
+            queue, special = queues[entry, _NUMBERED], 0
         facts[QUEUE, i] = queue
         facts[NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)
         facts[PHY, i] = load_i64be(buf, start + _PHY)
@@ -194,34 +196,38 @@ def read_facts(
         facts[_STORED, i] = load_i64be(buf, stored)
         facts[_COUNT, i] = 1
         at = topic_end + 2
-        special = 0
-        placeholder = load_i32be(buf, start + _FLAG) == LOST_FLAG
+        if load_i32be(buf, start + _FLAG) == LOST_FLAG:
+            special |= _PLACEHOLDER
         tags = keys_at = uniq = -1
         tags_end = keys_end = uniq_end = -1
-        chunk, twos = at - MASKED, 0
+        chunk = at
         while at < ends[i]:
-            end, chunk, twos = next_end(buf, ends[i], chunk, twos)
-            if end - at > 5:  # a name of four bytes, 0x01 and a value
-                word = load_u32be(buf, at)
-                if word == _TAGS:
-                    if load_u8(buf, at + 4) == 1:
-                        tags, tags_end = at + 5, end
-                elif word == _KEYS:
-                    if load_u8(buf, at + 4) == 1:
-                        keys_at, keys_end = at + 5, end
-                elif word == _UNIQ:
-                    if end - at > 9 and load_u32be(buf, at + 4) == _KEY and load_u8(buf, at + 8) == 1:
-                        uniq, uniq_end = at + 9, end
-                elif word in (_INNE, _DELA):
-                    special = 1
-            at = end + 1
+            _, twos, _ = property_masks(buf, chunk, ends[i])
+            while twos != 0:
+                end = chunk + lowest_bit(twos)
+                twos &= twos - 1
+                if end - at > 5:  # a name of four bytes, 0x01 and a value
+                    word = load_u32be(buf, at)
+                    if word == _TAGS:
+                        if load_u8(buf, at + 4) == 1:
+                            tags, tags_end = at + 5, end
+                    elif word == _KEYS:
+                        if load_u8(buf, at + 4) == 1:
+                            keys_at, keys_end = at + 5, end
+                    elif word == _UNIQ:
+                        if end - at > 9 and load_u32be(buf, at + 4) == _KEY and load_u8(buf, at + 8) == 1:
+                            uniq, uniq_end = at + 9, end
+                    elif word in (_INNE, _DELA):
+                        special |= _PARSED
+                at = end + 1
+            chunk += MASKED
         tags_hash, tags_power = 0, 1
         if tags >= 0:
             tags_hash, tags_power = ascii_hash(buf, tags, tags_end)
             value = tags_hash if tags_hash >= 0 else utf8_hash(buf, tags, tags_end, 0)
             special |= value < 0
             facts[CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
-        before, tagged = keys, 0
+        before = keys
         if kind != ROLLBACK and (uniq >= 0 or keys_at >= 0 or (tags >= 0 and tags_indexed)):
             special |= topic_hash < 0
             prefix = topic_hash * 31 + 35 & _MASK  # '#'
@@ -251,11 +257,12 @@ def read_facts(
                     value = utf8_hash(buf, tags, tags_end, value)
                 hashes[keys], owners[keys] = _index_hash(max(value, 0)), i
                 keys += 1
-                tagged = _TAGGED
-        if special:
+                special |= _TAGGED
+        if special & _PARSED:
             keys = before
-        facts[_SPECIAL, i] = special | (_PLACEHOLDER if placeholder else 0) | tagged
-    return len(starts), keys
+        facts[_SPECIAL, i] = special
+        seen |= special
+    return len(starts), keys, seen
 
 
 @kernel("const u1[], const i8[], const i4[], const i8[,], const u1[], i4[], i8[], i8")
@@ -380,25 +387,35 @@ def differing(topic: str, stored: Int64s, computed: Int64s, compared: Bools) -> 
 class Dispatches:
     """The additions of a batch of messages to consume queues and index files.
 
-    The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy` and
-    `stored`; if a message is `tagged`, the last one is its tag. `replaced` are the physical offsets of placeholders and fillers.
+    The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `facts`,
+    which has a row for each of `FACTS`.
     """
 
     queues: list[tuple[str, int]]
     units: Units
     hashes: Int32s
     owners: Int32s
-    phy: Int64s
-    stored: Int64s
-    tagged: Bools
-    replaced: Int64s
+    facts: Int64s
+
+    @property
+    def phy(self) -> Int64s:
+        return self.facts[PHY]
+
+    @property
+    def stored(self) -> Int64s:
+        return self.facts[_STORED]
+
+    @property
+    def replaced(self) -> Int64s:
+        """The physical offsets of placeholders and fillers."""
+        return self.phy[self.facts[_SPECIAL] & _PLACEHOLDER != 0]
 
     @property
     def are_tags(self) -> Bools:
         """Return which index keys are tags."""
         last = np.ones(len(self.owners), np.bool_)
         last[:-1] = self.owners[1:] != self.owners[:-1]
-        return last & self.tagged[self.owners]
+        return last & (self.facts[_SPECIAL] & _TAGGED != 0)[self.owners]
 
 
 def dispatches(
@@ -414,11 +431,12 @@ def dispatches(
     starts, ends = (np.ascontiguousarray(array, np.int64) for array in (starts, ends))
     facts = np.empty((len(FACTS), len(starts)), np.int64)
     hashes, owners = (np.empty(4 * len(starts) + MOST_KEYS, np.int32) for _ in range(2))
-    done = keys = 0
+    done = keys = special = 0
     while done < len(starts):
-        done, keys = read_facts(
+        done, keys, seen = read_facts(
             buf, starts, ends, int(tags), queues.table, queues.known, queues.topics, facts, hashes, owners, done, keys
         )  # fmt: skip
+        special |= seen
         if keys + MOST_KEYS > len(hashes):
             hashes, owners = (np.concatenate([array, np.empty_like(array)]) for array in (hashes, owners))
         elif done < len(starts):
@@ -427,7 +445,7 @@ def dispatches(
     rules = Rules(delays=delays)
     light: list[tuple[int, str, int, int]] = []
     extra: list[tuple[int, int]] = []
-    for i in np.flatnonzero(facts[_SPECIAL] & _PARSED).tolist():
+    for i in np.flatnonzero(facts[_SPECIAL] & _PARSED).tolist() if special & _PARSED else ():
         message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), rules, crc=False)
         if not isinstance(message, Message):
             raise IndexError(i)
@@ -449,11 +467,9 @@ def dispatches(
         hashes = np.concatenate([hashes, np.array([value for _, value in extra], np.int32)])[order]
         owners = owners[order]
     units = Units(facts)
-    if light or (len(facts[QUEUE]) and facts[QUEUE].min() < 0):
+    if light or special & _UNQUEUED:
         units = _with_light(units, light, queues)
-    replaced = facts[PHY, facts[_SPECIAL] & _PLACEHOLDER != 0]
-    tagged = facts[_SPECIAL] & _TAGGED != 0
-    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED], tagged, replaced)
+    return Dispatches(queues.names, units, hashes, owners, facts)
 
 
 def _with_light(units: Units, light: list[tuple[int, str, int, int]], queues: Queues) -> Units:

@@ -304,6 +304,7 @@ class Log:
     def read(self) -> Iterator[tuple[str, Part]]:
         """Find the undamaged messages that are in the file of their physical offset. Iterate over them, with the names of their files."""
         batches: set[str] = set()
+        unnamed = tree.topics(self.listing) is None
         size = self.config.log_size
         for collection in (self._files, self._damaged, self._edges):
             collection.clear()
@@ -327,14 +328,14 @@ class Log:
                     file.blank = start if frames.header["total_size"][i] == size - start else -1
                 if len(part):
                     yield entry.name, part
-                    batches |= batch_topics_of(part)
+                    batches |= batch_topics_of(part) if unnamed else set()
             file.blank = file.blank if file.blank >= file.end else -1
             if file.damaged:
                 self._damaged.append(entry)
             if not copy:
                 self._add(file)
         self._sort()
-        if batches and tree.topics(self.listing) is None:
+        if batches:
             batches -= tree.topics_in(self.listing, tree.QUEUE)
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 

@@ -23,7 +23,6 @@ from logwright.codec.kernels.intrinsics import (
     copy_64,
     load_i32be,
     load_i64be,
-    load_u8,
     load_u32be,
     put,
 )
@@ -41,6 +40,7 @@ from logwright.codec.rocketmq.formats.commitlog.properties import (
     PROPERTIES,
     PROPERTY,
     TAGS_NUMBER,
+    property_masks,
 )
 from logwright.codec.table import TIMESTAMP
 from logwright.codec.window import Bytes
@@ -172,13 +172,7 @@ def read_properties(
         chunk = at
         while at < stop:
             # Bit i is byte `chunk + i`.
-            ones, twos, high = masks_of(buf, chunk, 1, 2)
-            left = int(stop - chunk)
-            if left < MASKED:
-                inside = (1 << left) - 1
-                ones, twos, high = ones & inside, twos & inside, high & inside
-                if load_u8(buf, stop - 1) != 2:
-                    twos |= 1 << left
+            ones, twos, high = property_masks(buf, chunk, stop)
             if high != 0:
                 used[_HIGH] = 1
             while twos != 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
+from logwright.codec.kernels.byte_masks import MASKED, masks_of
+from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
@@ -14,15 +15,16 @@ TAGS, KEYS = "TAGS", "KEYS"
 TAGS_NUMBER, KEYS_NUMBER = (int.from_bytes(name.encode(), "big") for name in (TAGS, KEYS))
 
 
-@kernel("const u1[], i8, i8, i8", inline=True)
-def next_end(buf: Bytes, stop: int, chunk: int, ends: int) -> tuple[int, int, int]:
-    """Return the end of the next property, then `chunk` and `ends` for the next call.
-
-    `chunk` is the position of the 64 bytes that are searched; `ends` are the bytes 2 that are left there. For the first property `ends` is
-    0, and `chunk` is 64 less than where the properties start."""
-    while ends == 0:
-        chunk += MASKED
-        if chunk >= stop:
-            return stop, chunk, 0
-        ends = equal_mask(buf, chunk, stop, 2)
-    return chunk + lowest_bit(ends), chunk, ends & (ends - 1)
+@kernel("const u1[], i8, i8", inline=True)
+def property_masks(buf: Bytes, chunk: int, stop: int) -> tuple[int, int, int]:
+    """Return in bit i whether byte `chunk + i` of properties that end at `stop` is 1, whether a property ends there, and whether the byte is
+    above 127, for 64 bytes. The last property may lack its 2, and then ends at `stop`. The buffer has at least 64 bytes."""
+    place = min(chunk, len(buf) - MASKED)
+    ones, ends, high = masks_of(buf, place, 1, 2)
+    left = stop - chunk
+    if left < MASKED:
+        inside, shift = (1 << left) - 1, chunk - place
+        ones, ends, high = ones >> shift & inside, ends >> shift & inside, high >> shift & inside
+        if load_u8(buf, stop - 1) != 2:
+            ends |= 1 << left
+    return ones, ends, high
