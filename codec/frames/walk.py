@@ -263,7 +263,7 @@ class Walk:
                 hole = None
             if self._cut is not None and frames.damage is None:
                 frames = self._stopped(frames, self._cut)
-            elif frames.damage is not None and frames.damage.kind is Kind.PADDING and not window.final:
+            elif frames.damage is not None and frames.damage.kind is Kind.PADDING:
                 frames = self._with_zeros_measured(frames)
             if not len(frames) and frames.faults:
                 # The scan of the window before may have noted how the file ends.
@@ -307,6 +307,9 @@ class Walk:
         if frames.stop + zeros < len(window.data):
             return frames
         at = window.offset + len(window.data)
+        if window.final:
+            self._zeros_end = at
+            return frames
         while at < self.size:
             data, unreadable = zero_filled(self.file, at, min(self.full, self.size - at))
             if unreadable:

@@ -387,35 +387,31 @@ def differing(topic: str, stored: Int64s, computed: Int64s, compared: Bools) -> 
 class Dispatches:
     """The additions of a batch of messages to consume queues and index files.
 
-    The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `facts`,
-    which has a row for each of `FACTS`.
+    The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy`,
+    `stored` and `special`, which are those of `FACTS`.
     """
 
     queues: list[tuple[str, int]]
     units: Units
     hashes: Int32s
     owners: Int32s
-    facts: Int64s
-
-    @property
-    def phy(self) -> Int64s:
-        return self.facts[PHY]
-
-    @property
-    def stored(self) -> Int64s:
-        return self.facts[_STORED]
+    phy: Int64s
+    stored: Int64s
+    special: Int64s
 
     @property
     def replaced(self) -> Int64s:
         """The physical offsets of placeholders and fillers."""
-        return self.phy[self.facts[_SPECIAL] & _PLACEHOLDER != 0]
+        replaced: Int64s = self.phy[self.special & _PLACEHOLDER != 0]
+        return replaced
 
     @property
     def are_tags(self) -> Bools:
         """Return which index keys are tags."""
         last = np.ones(len(self.owners), np.bool_)
         last[:-1] = self.owners[1:] != self.owners[:-1]
-        return last & (self.facts[_SPECIAL] & _TAGGED != 0)[self.owners]
+        tagged: Bools = self.special[self.owners] & _TAGGED != 0
+        return last & tagged
 
 
 def dispatches(
@@ -469,7 +465,7 @@ def dispatches(
     units = Units(facts)
     if light or special & _UNQUEUED:
         units = _with_light(units, light, queues)
-    return Dispatches(queues.names, units, hashes, owners, facts)
+    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED], facts[_SPECIAL])
 
 
 def _with_light(units: Units, light: list[tuple[int, str, int, int]], queues: Queues) -> Units:

@@ -183,21 +183,16 @@ def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
     edges = np.empty(len(part) + 1, np.int64)
     edges = edges[: find_runs(part.head.view(np.uint8), part.head.itemsize, starts, ends, edges) + 1]
     firsts, lasts = edges[:-1], edges[1:] - 1
-
-    def places(index: Int64s) -> Int64s:
-        return part.head["physical_offset"][index].astype(np.int64) - base
-
-    def sizes(index: Int64s) -> Int64s:
-        return ends[index] - starts[index]
-
-    first, last = places(firsts), places(lasts)
+    first, last = (part.head["physical_offset"][index].astype(np.int64) - base for index in (firsts, lasts))
+    stops, first_stops = last + ends[lasts] - starts[lasts], first + ends[firsts] - starts[firsts]
+    counts, lost = edges[1:] - firsts, replacements(part)
+    if lost.any():
+        counts -= np.add.reduceat(lost, firsts, dtype=np.int64)
     times = store_timestamps(part.pick(lasts))
-    counts = np.add.reduceat(~replacements(part), firsts, dtype=np.int64)
-    columns = (first, last + sizes(lasts), counts, first + sizes(firsts), last, times)
-    moved = first - starts[firsts] - part.offset
-    for numbers, by in zip(np.stack(columns, 1).tolist(), moved.tolist(), strict=True):
+    columns = (first, stops, counts, first_stops, last, times, first - starts[firsts] - part.offset)
+    for *numbers, moved in zip(*(column.tolist() for column in columns), strict=True):
         start, stop, count, first_stop, last_start, stored = numbers
-        yield Run(start, stop, count, first_stop, last_start, stored, name, by)
+        yield Run(start, stop, count, first_stop, last_start, stored, name, moved)
 
 
 @dataclass(frozen=True)
