@@ -19,11 +19,11 @@ TAGS_NUMBER, KEYS_NUMBER = (int.from_bytes(name.encode(), "big") for name in (TA
 def property_masks(buf: Bytes, chunk: int, stop: int) -> tuple[int, int, int]:
     """Return in bit i whether byte `chunk + i` of properties that end at `stop` is 1, whether a property ends there, and whether the byte is
     above 127, for 64 bytes. The last property may lack its 2, and then ends at `stop`. The buffer has at least 64 bytes."""
-    place = min(chunk, len(buf) - MASKED)
+    place = int(min(chunk, len(buf) - MASKED))
     ones, ends, high = masks_of(buf, place, 1, 2)
-    left = stop - chunk
+    left, shift = int(stop - chunk), int(chunk - place)
     if left < MASKED:
-        inside, shift = (1 << left) - 1, chunk - place
+        inside = (1 << left) - 1
         ones, ends, high = ones >> shift & inside, ends >> shift & inside, high >> shift & inside
         if load_u8(buf, stop - 1) != 2:
             ends |= 1 << left
