@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stores import ROWS, SIZES, flip, real_rows
 
 import logwright as lw
-from logwright.codec.frames.walk import MemoryFile, Walk
+from logwright.codec.frames.walk import Hole, MemoryFile, Walk
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.store.log import Log, find_runs
@@ -89,6 +89,14 @@ def test_a_walk_reads_as_many_bytes_at_a_time_as_the_codec_says() -> None:
     data = np.zeros(2 * CODEC.window + 100, np.uint8)
     list(Walk(Recorded(data), CODEC, CODEC.context("0" * 20, Options(CODEC.options))))
     assert read[0] == max(read) == CODEC.window
+
+
+def test_zeros_up_to_the_end_of_a_file_are_not_searched_for_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CODEC, "resync", None)
+    context = CODEC.context("0" * 20, Options(CODEC.options))
+    _, hole = Walk(MemoryFile(np.zeros(1000, np.uint8)), CODEC, context)
+    assert isinstance(hole, Hole)
+    assert (hole.tail, hole.fault.length) == (True, 1000)
 
 
 def test_store_without_a_commit_log_is_refused_and_its_messages_count_as_lost(tmp_path: Path) -> None:
