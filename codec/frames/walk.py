@@ -306,9 +306,8 @@ class Walk:
         zeros = window.zeros_from(frames.stop)
         if frames.stop + zeros < len(window.data):
             return frames
-        at = window.offset + len(window.data)
+        self._zeros_end = at = window.offset + len(window.data)
         if window.final:
-            self._zeros_end = at
             return frames
         while at < self.size:
             data, unreadable = zero_filled(self.file, at, min(self.full, self.size - at))

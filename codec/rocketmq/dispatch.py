@@ -350,16 +350,7 @@ class Units:
 
     def __init__(self, facts: Int64s) -> None:
         self.facts = facts
-        (
-            self.queue,
-            self.number,
-            self.phy,
-            self.size,
-            self.tags_code,
-            self.stored,
-            self.count,
-            self._special,
-        ) = facts
+        self.queue, self.number, self.phy, self.size, self.tags_code, self.stored, self.count, self._special = facts  # fmt: skip
 
     @property
     def coded(self) -> Bools:
