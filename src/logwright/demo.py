@@ -541,9 +541,9 @@ def _bookkeeper(place: Path) -> None:
           "--out", broken.parent)  # fmt: skip
     _type("explain", broken, "--fault", 1, "--items", 1)
     _type("verify", broken, "--as-system", expected=3)
-    _type("repair", broken, "--out", repaired, expected=3)
+    _type("repair", broken, "--out", repaired)  # the digest of the entry proves its size
     _type("verify", repaired, "--as-system")
-    _scanned(repaired, lw.read(repaired, columns=["entry_id"]).num_rows)
+    _scanned(repaired, LEDGER_ENTRIES)
 
 
 def _scanned(home: Path, expected: int) -> None:
