@@ -65,9 +65,9 @@ def uses(target: Any, name: str, verb: Verb) -> bool:
         return True
     if verb in (Verb.REPAIR, Verb.REBUILD, Verb.EDIT, Verb.COMPACT, Verb.INSPECT):
         return False
-    codecs = {file.codec for file in target.plan.files} | {
-        view.codec for view in target.layout.views.values()
-    }
+    codecs = {file.codec for file in target.plan.files}
+    if verb in (Verb.READ, Verb.AS_SYSTEM):
+        codecs |= {view.codec for view in target.layout.views.values()}
     return any(takes(registry.get(codec), name, verb) for codec in codecs if codec is not None)
 
 

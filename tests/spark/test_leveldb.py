@@ -102,7 +102,7 @@ def test_sequence_numbers_and_types_are_kept(spark: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("column", "message"), [("id", "expected binary or text"), ("null", "the key is null")]
+    ("column", "message"), [("id", "expected bytes or text"), ("null", "the key is null")]
 )
 def test_invalid_keys_are_refused(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
