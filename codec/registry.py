@@ -127,9 +127,9 @@ def layouts() -> Sequence[Layout]:
 def find(name: str) -> Codec | Layout:
     """Return the codec or layout of this name. Raises `UsageError`."""
     codecs, layouts = _of_name(name)
-    found = codecs.get(name) or layouts.get(name)
-    if found is not None:
-        return found
+    of_system = codecs.get(name) or layouts.get(name)
+    if of_system is not None:
+        return of_system
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
