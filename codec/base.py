@@ -229,8 +229,8 @@ class Codec(ABC):
     def right_length(
         self, window: Window, at: int, limit: int, context: Any
     ) -> tuple[int, bytes, str] | None:
-        """Return the length of the damaged frame at `window.data[at]` with which its content is right, if it ends at `limit` or before: where
-        the field is, its right bytes, and a text."""
+        """Return how to correct the length of the damaged frame at `window.data[at]`, so that its content is right and ends at `limit` or
+        before: the position of the field, its right bytes, and a text for reports. None if no length makes it right."""
         return None
 
     def claim(self, frame: bytes) -> int:

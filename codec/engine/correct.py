@@ -87,7 +87,8 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The right bytes from `offset` on, which are `verb`: combined, or corrected. `origin` says what they are. See `Correction`."""
+    """Right bytes to write from `offset` on. `verb` says how they were found, combined or corrected, and `origin` from what. For the other
+    fields see `Correction`."""
 
     offset: int
     data: bytes

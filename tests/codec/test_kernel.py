@@ -422,7 +422,7 @@ def test_warmup_does_nothing_without_the_jit(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_warmup_makes_the_kernels_of_all_modules_and_of_all_framed_formats() -> None:
-    made = run(
+    names = run(
         """
         import json
         from logwright.codec.kernels.kernel import kernels
@@ -437,19 +437,19 @@ def test_warmup_makes_the_kernels_of_all_modules_and_of_all_framed_formats() -> 
         for path in codec.rglob("*.py")
         if re.search(r"^@kernel\b", path.read_text(), re.MULTILINE)
     }
-    modules = {name.removeprefix("logwright.codec.").rpartition(".")[0] for name in made}
+    modules = {name.removeprefix("logwright.codec.").rpartition(".")[0] for name in names}
     assert len(with_kernels) > 50
     assert with_kernels - modules == set()
-    framed = {name.partition(":")[2] for name in made if ":" in name}
+    framed = {name.partition(":")[2] for name in names if ":" in name}
     assert framed >= {
         "kafka.log", "zookeeper.txnlog", "rocketmq.commitlog", "rocketmq.consumequeue_ext", "rocketmq.timerlog",
         "bookkeeper.entrylog", "bookkeeper.journal",
     }  # fmt: skip
     for format_ in framed:
-        wanted = {
+        expected = {
             f"frames.{name}:{format_}" for name in ("scanner.scan", "scanner.bounded_scan", "resync.find")
         }
-        assert {f"logwright.codec.{name}" for name in wanted} <= set(made)
+        assert {f"logwright.codec.{name}" for name in expected} <= set(names)
 
 
 @pytest.mark.alike

@@ -380,11 +380,9 @@ class DigestedCodec(FramedCodec):
             yield at + HEAD + int(np.max(np.flatnonzero(content != last), initial=-1)) + 1
         assert marker is not None
         offset, width = marker.struct.offset(marker.field), marker.struct[marker.field].type.min_size
-        mark, stored, place = (
-            marker.value.to_bytes(width, "big", signed=True),
-            data[at:limit].tobytes(),
-            limit,
-        )
+        mark = marker.value.to_bytes(width, "big", signed=True)
+        stored = data[at:limit].tobytes()
+        place = len(stored)
         for _ in range(_MARKERS):
             place = stored.rfind(mark, HEAD + offset, place + width - 1)
             if place < 0:
