@@ -80,7 +80,7 @@ class BookieEdit(RepairPlan):
         self.rows = len(np.unique(kept, axis=0))
         if changed:
             self.before_you_start.append(
-                "Edit all bookies of the ledgers' ensembles before they start: clients and autorecovery read any copy of an entry."
+                "edit all bookies of the ledgers' ensembles: clients and autorecovery read any copy of an entry"
             )
         for name in LAYOUT.order({*self.sizes, *changed} - (self._removed - changed.keys())):
             pieces = changed.get(name)
