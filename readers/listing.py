@@ -25,6 +25,7 @@ from logwright.codec.layout import STAGING_MARK, Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Root, Roots, folder_of, holds_files, patterns_in, split
+from logwright.readers.prefetch import Prefetcher, T, usable
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
@@ -159,6 +160,11 @@ class Directory:
             if min(rest, rest if length is None else length) > _AT_ONCE:
                 raise UnreadableError.too_large(source.size, offset + _AT_ONCE, self.shown(name))
             return source.pread(offset, rest if length is None else length)
+
+    def work_ahead(self, items: Iterator[T], weigh: Callable[[T], int]) -> Iterator[T]:
+        """See `codec.store.listing.WorksAhead`."""
+        with Prefetcher(usable()) as prefetcher:
+            yield from prefetcher.iterate([lambda: items], weigh)
 
     def modified(self, name: str) -> int | None:
         """See `codec.store.listing.Dated`."""

@@ -5,14 +5,16 @@ Nothing here opens a file: readers and writers implement `Listing`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from logwright.codec.arrays import Bytes
 from logwright.codec.fault import Fault, UsageError
+
+T = TypeVar("T")
 
 _PIECE = 1 << 20
 """Bytes of files that are compared at a time."""
@@ -95,12 +97,26 @@ class Exports(Protocol):
 
 
 @runtime_checkable
+class WorksAhead(Protocol):
+    """Optional for a listing: another thread works ahead of the caller."""
+
+    def work_ahead(self, items: Iterator[T], weigh: Callable[[T], int]) -> Iterator[T]:
+        """Iterate over items that another thread computes; `weigh` returns the size of one in bytes."""
+        ...
+
+
+@runtime_checkable
 class Dated(Protocol):
     """Optional for a listing: the times of its files."""
 
     def modified(self, name: str) -> int | None:
         """Return when a file was changed last, in milliseconds; None if that is unknown."""
         ...
+
+
+def work_ahead(listing: Listing, items: Iterator[T], weigh: Callable[[T], int]) -> Iterator[T]:
+    """Iterate over items that another thread computes, if the listing has one; `weigh` returns the size of one in bytes."""
+    return listing.work_ahead(items, weigh) if isinstance(listing, WorksAhead) else items
 
 
 def modified(listing: Listing, name: str) -> int | None:

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
+from logwright.codec.store.listing import work_ahead
 from logwright.readers import prefetch, task, verify
+from logwright.readers.listing import LocalDirectory
 from logwright.readers.prefetch import INLINE, Prefetcher
 
 
@@ -303,3 +305,28 @@ def test_large_file_is_prefetched(codec: str, tmp_path: Path, monkeypatch: pytes
             assert many.report.to_dict() == scan.report.to_dict()
             assert bool(many.report.faults) is hurt
     assert "logwright" in helped
+
+
+def test_a_directory_works_ahead_in_a_thread_and_keeps_order_and_errors(tmp_path: Path) -> None:
+    begun, asked = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        asked.wait(10)  # the caller has 0 by now
+        begun.set()
+        yield from (1, 2)
+        raise ValueError("at the end")
+
+    seen: list[int] = []
+
+    def take() -> None:
+        for item in work_ahead(LocalDirectory(str(tmp_path)), items(), lambda _: 1):
+            asked.set()
+            waits = not item and prefetch.usable() > 1
+            assert not waits or begun.wait(10), "nothing is computed while the caller works"
+            seen.append(item)
+
+    with pytest.raises(ValueError, match="at the end"):
+        take()
+    assert seen == [0, 1, 2]
+    assert not _threads()

@@ -35,6 +35,8 @@ class Entries:
         return len(self.phy)
 
     def pick(self, index: slice | Bools) -> Entries:
+        if isinstance(index, np.ndarray) and index.all():
+            return self
         return Entries(*(values[index] for values in vars(self).values()))
 
     def joined(self, other: Entries) -> Entries:

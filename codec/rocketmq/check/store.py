@@ -188,15 +188,15 @@ class StoreChecker:
         if not self._blocks:
             return
         every = np.concatenate(self._blocks, axis=1)
-        queue, facts = every[0], every[1:]
+        queue = every[0]
         self._blocks.clear()
         self._waiting = 0
         counts = np.bincount(queue)
         # NumPy sorts 16-bit numbers in linear time.
         order = np.argsort(queue.astype(np.uint16) if len(counts) <= 1 << 16 else queue, kind="stable")
-        stops = np.cumsum(counts)
+        facts, stops = np.take(every[1:], order, axis=1), np.cumsum(counts)
         for code in np.flatnonzero(counts).tolist():
-            own = np.take(facts, order[stops[code] - counts[code] : stops[code]], axis=1)
+            own = facts[:, stops[code] - counts[code] : stops[code]]
             if (np.diff(own[0]) < 0).any():
                 own = own[:, np.argsort(own[0], kind="stable")]
             self._take(code, Run(own))
@@ -221,6 +221,8 @@ class StoreChecker:
             if last is not None and int(last.number[-1]) + 1 == run.number[0] and last.phy[-1] < run.phy[0]:
                 run.facts = np.concatenate([runs.pop().facts, run.facts], axis=1)
             run.facts = run.facts[:, [0, -1][: len(run.phy)]]
+        else:
+            run.facts = run.facts.copy()  # not a view, which would keep the block
         runs.append(run)
 
     def _note_addresses(self, queue: tuple[str, int], codes: Int64s) -> None:

@@ -39,7 +39,7 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.log import UNITS, is_empty, log_frames, units_of
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent
-from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.listing import Listing, Plan, work_ahead
 from logwright.codec.window import Zeros
 
 _UNIT = dtype_of(UNIT)
@@ -312,7 +312,7 @@ def derived_pieces(
     logs = tree.logs(listing)
     deriver.from_zero = bool(logs) and tree.base_of(logs[0].name) == 0
     deriver.ends, deriver.read = ends or {}, read or deriver.read
-    for name, part in _parts(listing) if messages is None else messages:
+    for name, part in work_ahead(listing, messages or _parts(listing), _weight):
         try:
             yield from deriver.add(part.data, part.start, part.end)
         except IndexError as error:
@@ -322,6 +322,10 @@ def derived_pieces(
             ) from None  # fmt: skip
     yield from deriver.finish()
     return deriver
+
+
+def _weight(item: tuple[str, Part]) -> int:
+    return item[1].data.nbytes
 
 
 def _parts(listing: Listing) -> Iterator[tuple[str, Part]]:
