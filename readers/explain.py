@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import plural, registry
+from logwright.codec.arrays import Bytes
 from logwright.codec.base import Codec
 from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
 from logwright.codec.fault import (
     Fault,
     NotFoundError,
     Severity,
-    UnreadableError,
     UnsupportedError,
     UsageError,
 )
+from logwright.codec.fixed import end_without_zeros
 from logwright.codec.frames.walk import Hole, Stretch, Walk, zero_filled
 from logwright.codec.option import Verb, parse_int
 from logwright.codec.store.listing import Role
@@ -42,6 +43,8 @@ from logwright.readers.verify import VerifyOptions, verify
 
 LONGEST = 64 << 20
 """Limit of bytes explained of one piece."""
+_ZEROS = 1 << 20
+"""Limit of the zeros explained at the end of bytes that are no frame, such as those of a preallocated file."""
 MOST_NODES = 250_000
 """Without a given position, pieces are added up to this number of nodes,"""
 MOST_BYTES = 8 << 20
@@ -374,22 +377,22 @@ class _Opened:
         result = Explained(self.source.path, self.codec, self.source.size, pieces, focus)
         nodes = size = 0
         for i, piece in enumerate(pieces):
-            for region in self._explain(piece, options, focus):
-                result.notes.append(f"{region.detail}: shown as zeros")
+            result.notes += self._explain(piece, options, focus)
             nodes += piece.count()
             size += len(piece.data)
-            if len(piece.data) < piece.stop - piece.start:
-                result.notes.append(
-                    f"showing only {len(piece.data)} of {plural.count(piece.stop - piece.start, 'byte')} at {piece.start}"
-                )
             if (nodes > MOST_NODES or size > MOST_BYTES) and i + 1 < len(pieces):
                 del pieces[i + 1 :]
                 break
         return result
 
-    def _explain(self, piece: Piece, options: ExplainOptions, at: tuple[int, ...]) -> list[UnreadableError]:
-        """Fill in the bytes and nodes of a piece. Return the regions that the disk cannot read."""
-        data, unreadable = zero_filled(self.source, piece.start, min(piece.stop - piece.start, LONGEST))
+    def _explain(self, piece: Piece, options: ExplainOptions, at: tuple[int, ...]) -> list[str]:
+        """Fill in the bytes and nodes of a piece. Return notes about them."""
+        stop, rest = piece.stop, ""
+        if not piece.frame:
+            content = end_without_zeros(self._read, piece.start, stop)
+            if content + _ZEROS < stop:
+                stop, rest = content + _ZEROS, "; the rest are zeros"
+        data, unreadable = zero_filled(self.source, piece.start, min(stop - piece.start, LONGEST))
         piece.data = data.tobytes()
         window = Window(data, piece.start, self.source.size)
         focus = Focus(at, piece.row, options.items, self._limit)
@@ -399,7 +402,15 @@ class _Opened:
             piece.nodes = self.codec.explain(window, self._context, focus, frame=piece.frame)
         if piece.frame and not unreadable:
             piece.findings += tuple(self._decoded(window))
-        return unreadable
+        notes = [f"{region.detail}: shown as zeros" for region in unreadable]
+        length = piece.stop - piece.start
+        if len(data) < length:
+            rest = rest if len(data) == stop - piece.start else ""
+            notes.append(f"showing only {len(data)} of {plural.count(length, 'byte')} at {piece.start}{rest}")
+        return notes
+
+    def _read(self, at: int, size: int) -> Bytes:
+        return zero_filled(self.source, at, size)[0]
 
     def _decoded(self, window: Window) -> Iterator[Fault]:
         """Iterate over the faults found by decoding the frame."""

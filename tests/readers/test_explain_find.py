@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -232,6 +233,20 @@ def test_long_piece_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert explanation.pieces[0].data == SEGMENT.read_bytes()[:100]
     assert explanation.explained.notes == ["showing only 100 of 971 bytes at 0"]
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
+
+
+def test_few_of_the_preallocated_zeros_of_a_file_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / ("0" * 20)
+    lw.write([{"topic": "T", "body": b"x"}], path, "rocketmq.commitlog")
+    size = path.stat().st_size
+    os.truncate(path, 128 << 20)
+    explanation = lw.explain(path, "rocketmq.commitlog")
+    message, zeros = explanation.pieces
+    assert (len(message.data), len(zeros.data), zeros.stop) == (size, 1 << 20, 128 << 20)
+    assert explanation.explained.notes == [
+        f"showing only 1048576 of {(128 << 20) - size:,} bytes at {size}; the rest are zeros"
+    ]
+    assert len(explanation.html()) < 4 << 20
 
 
 def test_empty_file_has_nothing_to_explain(tmp_path: Path) -> None:

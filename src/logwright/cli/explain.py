@@ -90,7 +90,7 @@ def command(
             stream.write(explanation.html().encode())
         if html != "-":
             click.echo(
-                f"{html}: {plural.count(sum(piece.stop - piece.start for piece in explanation.pieces), 'byte')} explained",
+                f"{html}: {plural.count(sum(len(piece.data) for piece in explanation.pieces), 'byte')} explained",
                 err=True,
             )
     if as_json:

@@ -173,11 +173,8 @@ class _Text:
         doc: str = "",
     ) -> Iterator[str]:
         raw = data[node.start - base : node.end - base]
-        rows = [raw[i : i + _BYTES].hex(" ") for i in range(0, len(raw), _BYTES)] or [""]
-        more = 0
-        if len(rows) > _LINES:
-            more = len(raw) - _LINES * _BYTES
-            rows = rows[:_LINES]
+        head = raw[: _LINES * _BYTES]
+        rows = [head[i : i + _BYTES].hex(" ") for i in range(0, len(head), _BYTES)] or [""]
         text = (node.meaning if node.kind != "text" else "") or node.doc or doc
         ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
         if node.check is not None:
@@ -200,8 +197,9 @@ class _Text:
         )
         for i, row in enumerate(rows[1:], 1):
             yield self._line(_address(node.start + i * _BYTES, around), row, depth, "", "", "")
-        if more:
-            yield self._line("", f"… {plural.count(more, 'more byte')}", depth, "", "", "", ink="dim")
+        if len(raw) > len(head):
+            more = plural.count(len(raw) - len(head), "more byte")
+            yield self._line("", f"… {more}", depth, "", "", "", ink="dim")
         yield from (self._bits(bit, depth + 1) for bit in node.bits)
         yield from self._problem(node, depth)
 
