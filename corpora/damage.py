@@ -108,7 +108,9 @@ def damage(
     source, target = text_of(path), text_of(out)
     for name in (source, target):
         if is_remote(name) or name == STDIN:
-            raise UsageError("only local files are damaged", path=name)
+            raise UsageError(
+                "damage reads and writes only local files", path=name, advice="Copy the input to a local file"
+            )
     operations = [parse(text) for text in ([op] if isinstance(op, str | Mapping) else op)]
     record = None if apply is None else _record(apply)
     if record is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.describe import Flags, Int
 from logwright.codec.fault import UsageError
 from logwright.corpora.damage_apply import Surgeon
@@ -47,7 +48,11 @@ def at_random(surgeon: Surgeon, seed: int, count: int) -> Iterator[dict[str, Any
                 yield from done
                 break
         else:
-            raise UsageError(f"after {number} operations nothing is left to damage", path=surgeon.tree.shown)
+            raise UsageError(
+                f"nothing is left to damage after {plural.count(number, 'operation')}",
+                path=surgeon.tree.shown,
+                advice="Pass an input that is not empty, or a smaller count (--count)",
+            )
 
 
 def _draw(surgeon: Surgeon, rng: Rng) -> Mapping[str, Any] | None:

@@ -201,8 +201,8 @@ class Filter:
 
 
 def understand(conditions: Conditions, table: Table) -> Filter | None:
-    """Parse a filter; None if it is empty."""
-    if conditions is None or (isinstance(conditions, str | list | tuple) and not conditions):
+    """Parse a filter; None if there are no conditions. Text must have one: a script may pass an empty variable."""
+    if conditions is None or (isinstance(conditions, list | tuple) and not conditions):
         return None
     return conditions if isinstance(conditions, Filter) else Filter(conditions, table)
 

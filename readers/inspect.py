@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
+from logwright.codec.layout import Container
+from logwright.codec.plural import count
 from logwright.codec.store.listing import Entry, Listing, export
-from logwright.readers.listing import Directory, open_listing
+from logwright.readers.listing import Directory
 from logwright.readers.report_data import alive
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -67,17 +68,14 @@ def _directory(target: DirectoryTarget) -> dict[str, Any]:
     }
 
 
-def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
-    """Summarise several directories, by names and sizes of files alone."""
+def several(path: str, targets: Sequence[DirectoryTarget], container: Container | None) -> dict[str, Any]:
+    """Summarise the directories in a container or a folder, by names and sizes of files alone."""
     names = sorted({target.layout.name for target in targets})
-    container = next((candidate for candidate in registry.containers() if candidate.layout in names), None)
-    if not targets:
-        container = registry.container(open_listing(path))
     return {
         "path": path,
         "kind": "directories",
         "codec": ", ".join(names) if container is None else container.name,
-        "title": f"{len(targets)} directories" if container is None else container.title,
+        "title": count(len(targets), "directory") if container is None else container.title,
         "live": alive([target.live for target in targets]),
         "bytes": sum(file.size for target in targets for file in target.plan.files),
         "directories": [

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
-from logwright.readers.source import STDIN, explain, file_system, is_remote, local_path
+from logwright.readers.source import STDIN, explain, file_info, file_system, is_remote, local_path
 
 Path = str | os.PathLike[str]
 
@@ -63,7 +63,7 @@ def _remote_glob(uri: str) -> list[str]:
     prefix = uri[: len(uri) - len(pattern)]
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     depth = pattern.count("/")
-    infos = system.get_file_info(fs.FileSelector(fixed, recursive=True, allow_not_found=True))
+    infos = file_info(system, fs.FileSelector(fixed, recursive=True, allow_not_found=True), uri)
     return [
         prefix + info.path
         for info in infos
@@ -85,10 +85,7 @@ def is_directory(path: str) -> bool:
     from pyarrow import fs
 
     system, inner = file_system(path)
-    try:
-        return bool(system.get_file_info(inner).type == fs.FileType.Directory)
-    except OSError as error:
-        raise explain(error, path) from error
+    return bool(file_info(system, inner, path).type == fs.FileType.Directory)
 
 
 def name_of(path: str) -> str:

@@ -156,7 +156,7 @@ def resolve(
             path=", ".join(expand(path)),
             advice="Pass one of them",
         )
-    _check_options(targets, options or {}, verb, more)
+    _check_options(targets, options or {}, verb, more, view)
     return targets
 
 
@@ -569,9 +569,13 @@ def _below(
 
 
 def _check_options(
-    targets: Sequence[Target], options: Mapping[str, Any], verb: Verb | None, more: Sequence[Option]
+    targets: Sequence[Target],
+    options: Mapping[str, Any],
+    verb: Verb | None,
+    more: Sequence[Option],
+    view: str | None,
 ) -> None:
-    """Raise `UsageError` for an option that a verb, by default reading, uses with no target."""
+    """Raise `UsageError` for an option that a verb, by default reading, uses with no target. For an unknown one it lists those of the view."""
     passed = {fold(name) for name, value in options.items() if value is not None}
     if not passed:
         return
@@ -589,6 +593,12 @@ def _check_options(
     for name in options:
         if fold(name) in (passed & candidates.keys()) - used.keys():
             raise usage.refused(name, targets[0], str(verb or Verb.READ).replace("read", "reading"))
+    if verb in (Verb.READ, Verb.AS_SYSTEM) and not passed <= used.keys():
+        used = {
+            name: option
+            for name, option in used.items()
+            if any(usage.view_uses(target, name, view, verb) for target in targets)
+        }
     Options((*more, *used.values()), {name: value for name, value in options.items() if fold(name) in passed})
 
 

@@ -39,7 +39,7 @@ _SPOOL = 8 << 20
 _HOLE = 64 << 10
 """Shortest read for which a hole is looked for."""
 _PATIENCE = 10.0
-"""Seconds to wait for the writer of a pipe."""
+"""Seconds to wait for the writer of a pipe, or to retry an unreachable server."""
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -198,17 +198,32 @@ def is_remote(path: str) -> bool:
 
 def file_system(uri: str) -> tuple[Any, str]:
     """Return the `pyarrow.fs` file system of a URI, and the path in it."""
-    from pyarrow import ArrowException, fs
+    from pyarrow import ArrowInvalid, fs
 
+    limited = uri
+    if uri.startswith(("gs://", "gcs://")) and "retry_limit_seconds" not in uri:  # by default, 15 minutes
+        limited = f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={_PATIENCE:.0f}"
     try:
-        system, inner = fs.FileSystem.from_uri(uri)
+        system, inner = fs.FileSystem.from_uri(limited)
         return system, str(inner)
-    except (ArrowException, OSError) as error:
+    except ArrowInvalid as error:
         raise UsageError(
             f"unsupported URI ({_first_line(error)})",
             path=uri,
             advice="Supported schemes are those of pyarrow.fs: file, s3, gs, hdfs, abfs",
         ) from error
+    except OSError as error:  # S3 is asked for the region of the bucket
+        raise explain(error, uri) from error
+
+
+def file_info(system: Any, place: Any, path: str) -> Any:
+    """Return what a file system of `pyarrow.fs` has at a place, or by a selector. `path` is for messages."""
+    from pyarrow import ArrowException
+
+    try:
+        return system.get_file_info(place)
+    except (ArrowException, OSError) as error:  # Azure's errors are of no operating system
+        raise explain(error if isinstance(error, OSError) else OSError(str(error)), path) from error
 
 
 def open_source(path: str, shown: str | None = None, rescue: Rescue = STANDARD) -> Source:
@@ -320,7 +335,7 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
     if error.errno == errno.ENXIO:
         return _neither(path)
     text = error.strerror or _first_line(error)
-    advice = ""
+    advice = "Check the address, the network and the credentials" if is_remote(path) else ""
     if error.errno == errno.EIO:
         advice = "The disk is failing: copy it with ddrescue, then read the copy with option ddrescue.map"
     elif error.errno in (errno.EMFILE, errno.ENFILE):

@@ -17,6 +17,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
+from logwright.codec.store.listing import Role
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.traceback import short_traceback
 
@@ -82,20 +83,39 @@ def check_file(target: Any, table: str) -> None:
 def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]) -> None:
     """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: codec and table of each file that is read,
     and whether its rows are those of the view, unchanged."""
-    layout = target.layout
     for name in target.passed_options:
-        if fold(name) in _RESCUE:
-            continue
-        if getattr(target.directory, "lone", False) and _in(name, layout.root_options):
+        if getattr(target.directory, "lone", False) and _in(name, target.layout.root_options):
             raise refused(name, target, "a single file")
-        if fold(name) == "replicas" and layout.capabilities.replicas is not None and view != "files":
-            continue
-        if takes(layout, name, verb, view):
-            continue
-        if not any(_decodes(name, verb, *entry) for entry in read):
+        if not _view_uses(target.layout, name, view, verb, read):
             raise refused(
                 name, target, f"view {view}" + ("" if verb is Verb.READ else " with mode=AS_SYSTEM")
             )
+
+
+def view_uses(target: Any, name: str, view: str | None, verb: Verb) -> bool:
+    """Return whether reading a view of a target, None for its default, may use an option."""
+    if hasattr(target, "codec"):
+        return fold(name) in _RESCUE or takes(target.codec, name, verb, view or "rows")
+    layout = target.layout
+    view = view or layout.default_view
+    if view not in layout.views:
+        read = [] if view == "files" else [(layout.views[layout.default_view].codec, view, True)]
+    else:
+        read = [
+            (file.codec, "rows", False)
+            for file in target.plan.files
+            if file.role is Role.PRIMARY and file.codec
+        ]
+        read.append((layout.views[view].codec, layout.views[view].table, True))
+    return _view_uses(layout, name, view, verb, read)
+
+
+def _view_uses(
+    layout: Layout, name: str, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]
+) -> bool:
+    if fold(name) in _RESCUE or (fold(name) == "replicas" and view != "files"):
+        return fold(name) in _RESCUE or layout.capabilities.replicas is not None
+    return takes(layout, name, verb, view) or any(_decodes(name, verb, *entry) for entry in read)
 
 
 def _decodes(name: str, verb: Verb, codec: str, table: str, plain: bool) -> bool:

@@ -29,7 +29,7 @@ class Request:
     def check(self) -> None:
         """Raise `UsageError` for contradictory arguments."""
         if self.out is not None and self.in_place:
-            raise UsageError("`out` and in_place cannot be combined")
+            raise UsageError("out and in_place cannot be combined", advice="Pass one of them")
         if self.backup is not None and not self.in_place:
             raise UsageError("backup needs in_place", advice="Add in_place (--in-place)")
         if self.dry_run:

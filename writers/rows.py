@@ -126,10 +126,11 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _refuse_unknown(names: Sequence[str], table: Table) -> None:
-    known = table.names(detail=True)
-    if names and not set(names) & set(known):
-        wrong = ", ".join(map(str, names[:5]))
-        raise UsageError(f"unknown columns: {wrong}", advice=did_you_mean(names[0], known))
+    """Refuse rows that have none of the core columns. Another system may use the name of a detail column, such as `version`."""
+    core = table.names()
+    if names and not set(names) & set(core):
+        shown = ", ".join(map(str, names[:5]))
+        raise UsageError(f"no core column among the columns {shown}", advice=did_you_mean(names[0], core))
 
 
 def refuse_types(fields: Iterable[pa.Field], table: Table) -> None:

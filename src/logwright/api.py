@@ -19,7 +19,7 @@ from logwright.readers.paths import Path, expand, text_of
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
-from logwright.readers.target import DirectoryTarget, Skipped, Target, kind
+from logwright.readers.target import DirectoryTarget, Skipped, Target
 from logwright.readers.traceback import short_traceback
 from logwright.readers.usage import suggest_parameters
 from logwright.scanning import Paths, codec_of, paths_of
@@ -329,22 +329,22 @@ def inspect(
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.INSPECT)
     names = expand(path)
     directories = [target for target in targets if isinstance(target, DirectoryTarget)]
-    if len(targets) == 1 and (
-        targets[0].path in names
-        or kind(targets[0]) not in {container.layout for container in registry.containers()}
-    ):
-        details = _inspect.inspect(targets[0])
-        return {**details, "notes": [*details.get("notes", ()), *skipped.sentences]}
+    container = None
+    if not (len(targets) == 1 and targets[0].path in names):
+        container = registry.named_container(codec or detect(path))
     # Files beside the stores of a directory are not listed.
-    empty = not directories and detect(path) in {container.name for container in registry.containers()}
-    if len(names) > 1 or not (directories or empty):
+    if len(targets) == 1 and container is None:
+        details = _inspect.inspect(targets[0])
+    elif len(names) == 1 and (directories or container):
+        details = _inspect.several(", ".join(paths_of(path)), directories, container)
+    else:
         raise UsageError(
             f"{len(targets)} stores or files match; inspect takes one path at a time",
             path=", ".join(paths_of(path)),
         )
     return {
-        **_inspect.several(", ".join(paths_of(path)), directories),
-        "notes": skipped.sentences,
+        **details,
+        "notes": [*details.get("notes", ()), *skipped.sentences],
         "unopened": [error.path for error in skipped.unopened],
     }
 

@@ -282,6 +282,13 @@ def test_page_of_explain_replaces_no_other_file(partition: Path, tmp_path: Path,
         assert run("explain", str(partition), "--html", str(page)) == 0
 
 
+def test_page_of_explain_is_not_written_into_its_input(partition: Path, capsys: Out) -> None:
+    before = sorted(partition.iterdir())
+    assert run("explain", str(partition), "--html", str(partition / "page.html")) == 2
+    assert "cannot be written into the input directory" in capsys.readouterr().err
+    assert sorted(partition.iterdir()) == before
+
+
 def test_with_and_with_null_exclude_each_other(partition: Path, tmp_path: Path, capsys: Out) -> None:
     words = ["edit", str(partition), "--redact", "offset == 3", "--with-null", "--out", str(tmp_path / "o")]
     for text in ("x", ""):

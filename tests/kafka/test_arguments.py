@@ -220,3 +220,14 @@ def test_obstacle_to_a_rebuild_is_named_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(lw.DamageError) as caught:
         lw.rebuild(case, tmp_path / "out")
     assert caught.value.path == str(case / "00000000000000000086.log")
+
+
+@pytest.mark.parametrize(
+    ("view", "listed"),
+    [(None, "key.as"), ("batches", "max.decompressed.bytes"), ("rows", "key.as"), ("frames", "read.retries")],
+)
+def test_unknown_option_lists_those_of_the_view(tmp_path: Path, view: str | None, listed: str) -> None:
+    lw.write([{"value": b"x"}], tmp_path / "orders-0", "kafka.partition")
+    with pytest.raises(lw.UsageError, match=rf"Known options: .*\b{listed}") as error:
+        lw.read(tmp_path / "orders-0", view=view, nonesuch=1)
+    assert ("key.as" in str(error.value)) == (listed == "key.as")

@@ -142,3 +142,14 @@ def test_zookeeper_directory_is_not_listed_twice(tmp_path: Path) -> None:
         report = lw.verify(path, recursive=True)
         assert not report.parts
         assert not report.notes
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_folder_is_a_log_directory_only_with_the_files_of_a_broker(tmp_path: Path, count: int) -> None:
+    for number in range(count):
+        lw.write([{"value": b"x"}], tmp_path / f"orders-{number}", "kafka.partition")
+    assert lw.inspect(tmp_path)["codec"] == "kafka.partition"
+    assert lw.inspect(tmp_path, "kafka.logdir")["codec"] == "kafka.logdir"
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    summary = lw.inspect(tmp_path)
+    assert (summary["codec"], len(summary["directories"])) == ("kafka.logdir", count)

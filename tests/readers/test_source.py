@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fake_store import fake_store, frame  # noqa: F401
 
+import logwright as lw
 from logwright.codec.fault import AccessError, NotFoundError, StorageError, UsageError
 from logwright.readers import source as sources
 from logwright.readers.journal import COMMIT, Journal
@@ -407,3 +409,26 @@ def test_file_system_of_a_uri(tmp_path: Path) -> None:
         assert file.read() == b"abc"
     with pytest.raises(UsageError, match="unsupported URI"):
         sources.file_system("nowhere://x")
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), pa.ArrowException("no route")])
+@pytest.mark.parametrize("uri", ["gs://bucket/orders-0", "gs://bucket/*.log", "s3://bucket/*.log"])
+def test_unreachable_server_is_one_error_with_advice_after_seconds(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, uri: str
+) -> None:
+    asked: list[str] = []
+
+    class Unreachable:
+        @classmethod
+        def from_uri(cls, uri: str) -> tuple[Any, str]:
+            asked.append(uri)
+            return cls(), uri.partition("//")[2].partition("?")[0]
+
+        def get_file_info(self, place: Any) -> Any:
+            raise error
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", Unreachable)
+    with pytest.raises(StorageError, match=r"no route\. Check the address, the network and the credentials"):
+        lw.read(uri)
+    assert asked[0].startswith(uri)
+    assert ("retry_limit_seconds=10" in asked[0]) == uri.startswith("gs")

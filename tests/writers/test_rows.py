@@ -12,6 +12,7 @@ import polars
 import pyarrow as pa
 import pytest
 
+from logwright.codec import registry
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.writers import rows
@@ -203,10 +204,12 @@ def test_broken_stream_is_an_error() -> None:
 
 
 def test_rows_of_another_table_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown columns: keyy\. Did you mean 'key'"):
+    with pytest.raises(UsageError, match=r"no core column among the columns keyy\. Did you mean 'key'"):
         list(rows.batches([{"keyy": b"1"}], TABLE))
     with pytest.raises(UsageError, match="Valid values: key, offset"):
         list(rows.batches(pa.table({"zzz": [1]}), TABLE))
+    with pytest.raises(UsageError, match="no core column among the columns version"):
+        list(rows.batches([{"version": 1}], registry.get("kafka.log").tables["rows"]))
     assert len(list(rows.batches([{"zzz": 1, "key": b"1"}], TABLE))) == 1
 
 

@@ -34,11 +34,7 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
         raise ExistsError(
             "it already exists, and is no page of `logwright explain`", path=path, advice="Pass another name"
         )
-    if not ours:
-        return output(path)
-    from logwright.writers.file import whole_file
-
-    return whole_file(path, if_exists="overwrite")
+    return output(path, "overwrite" if ours else "error")
 
 
 @click.command("explain", context_settings=ANY_OPTION)
@@ -77,6 +73,10 @@ def command(
     paths, options = paths_and_options(path)
     if len(paths) != 1:
         raise click.UsageError("explain takes one path")
+    if html is not None:
+        from logwright.writers.file import refuse_own_input
+
+        refuse_own_input(html, paths, "error")
     plain = html is None and not as_json
     asked = at is not None or where is not None
     if plain and limit is None and not asked and fault is None:
