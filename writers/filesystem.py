@@ -471,7 +471,7 @@ _WORDS: Mapping[int, tuple[type[LogwrightError], str, str]] = {
     errno.EEXIST: (ExistsError, "it already exists", ""),
     errno.ENOTEMPTY: (ExistsError, "the directory is not empty", ""),
     errno.EAGAIN: (BusyError, "it is locked by another process", "Try again when that process is done"),
-    errno.ENOTDIR: (UsageError, "a component of the path is not a directory", ""),
+    errno.ENOTDIR: (UsageError, "a component of the path is a file, not a directory", "Use another path"),
     errno.EISDIR: (UsageError, "expected a file, found a directory", ""),
     errno.ENAMETOOLONG: (UsageError, "the name is too long for this file system", ""),
     errno.ENOLCK: (StorageError, "this file system does not support locks", "Write to a local disk"),

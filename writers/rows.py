@@ -126,9 +126,9 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _refuse_unknown(names: Sequence[str], table: Table) -> None:
-    """Refuse rows that have none of the core columns. Another system may use the name of a detail column, such as `version`."""
+    """Refuse rows without a core column if most columns are unknown. Rows of another system may have a known one, such as `version`."""
     core = table.names()
-    if names and not set(names) & set(core):
+    if 2 * len(set(names) & set(table.names(detail=True))) < len(names) and not set(names) & set(core):
         shown = ", ".join(map(str, names[:5]))
         raise UsageError(f"no core column among the columns {shown}", advice=did_you_mean(names[0], core))
 

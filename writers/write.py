@@ -128,14 +128,17 @@ def rows_table(layout: Layout, options: Mapping[str, Any] | None = None) -> Tabl
 
 
 def taken_table(layout: Layout, options: Mapping[str, Any]) -> Table:
-    """Return the table of the rows that a layout accepts: with further columns (`Layout.takes`), and types that options choose."""
+    """Return the table of the rows that a layout accepts, with types that options choose. Further columns (`Layout.takes`) are details."""
     table = rows_table(layout, options)
     if not layout.takes:
         return table
     known = set(table.names(detail=True))
     return Table(
         table.name,
-        (*table.columns, *(column for column in layout.takes if column.name not in known)),
+        (
+            *table.columns,
+            *(replace(column, detail=True) for column in layout.takes if column.name not in known),
+        ),
         table.doc,
     )
 

@@ -333,7 +333,7 @@ def inspect(
     if not (len(targets) == 1 and targets[0].path in names):
         container = registry.named_container(codec or detect(path))
     # Files beside the stores of a directory are not listed.
-    if len(targets) == 1 and container is None:
+    if len(targets) == 1 and container is None and not skipped.unopened:
         details = _inspect.inspect(targets[0])
     elif len(names) == 1 and (directories or container):
         details = _inspect.several(", ".join(paths_of(path)), directories, container)

@@ -240,7 +240,7 @@ def test_processes_without_proc_are_checked_by_a_signal(monkeypatch: pytest.Monk
         (errno.ENOENT, NotFoundError, "no such file"),
         (errno.ENOTEMPTY, ExistsError, "not empty"),
         (errno.EEXIST, ExistsError, "it already exists"),
-        (errno.ENOTDIR, UsageError, "a component of the path is not a directory"),
+        (errno.ENOTDIR, UsageError, "a component of the path is a file, not a directory"),
         (errno.EISDIR, UsageError, "expected a file"),
         (errno.ENAMETOOLONG, UsageError, "too long"),
         (errno.ENOLCK, StorageError, "does not support locks"),

@@ -16,6 +16,7 @@ from logwright.codec import registry
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.writers import rows
+from logwright.writers.write import taken_table
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TABLE = Table(
@@ -209,7 +210,12 @@ def test_rows_of_another_table_are_refused() -> None:
     with pytest.raises(UsageError, match="Valid values: key, offset"):
         list(rows.batches(pa.table({"zzz": [1]}), TABLE))
     with pytest.raises(UsageError, match="no core column among the columns version"):
-        list(rows.batches([{"version": 1}], registry.get("kafka.log").tables["rows"]))
+        list(
+            rows.batches(
+                [{"version": 1, "path": "/", "data": b"x"}],
+                taken_table(registry.get_layout("kafka.partition"), {}),
+            )
+        )
     assert len(list(rows.batches([{"zzz": 1, "key": b"1"}], TABLE))) == 1
 
 
