@@ -204,6 +204,11 @@ def test_broken_stream_is_an_error() -> None:
         offsets(pa.RecordBatchReader.from_batches(TABLE_OF_3.schema, source()))
 
 
+def test_empty_dicts_are_no_rows() -> None:
+    with pytest.raises(UsageError, match="row 0 is an empty dict"):
+        list(rows.batches([{}, {}], TABLE))
+
+
 def test_rows_of_another_table_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no core column among the columns keyy\. Did you mean 'key'"):
         list(rows.batches([{"keyy": b"1"}], TABLE))
