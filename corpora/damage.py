@@ -108,9 +108,7 @@ def damage(
     source, target = text_of(path), text_of(out)
     for name in (source, target):
         if is_remote(name) or name == STDIN:
-            raise UsageError(
-                "damage reads and writes only local files", path=name, advice="Copy the input to a local file"
-            )
+            raise UsageError("only local files can be damaged", path=name, advice="Use a local copy")
     operations = [parse(text) for text in ([op] if isinstance(op, str | Mapping) else op)]
     record = None if apply is None else _record(apply)
     if record is not None:

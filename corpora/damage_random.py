@@ -48,11 +48,8 @@ def at_random(surgeon: Surgeon, seed: int, count: int) -> Iterator[dict[str, Any
                 yield from done
                 break
         else:
-            raise UsageError(
-                f"nothing is left to damage after {plural.count(number, 'operation')}",
-                path=surgeon.tree.shown,
-                advice="Pass an input that is not empty, or a smaller count (--count)",
-            )
+            text = f"nothing is left to damage after {plural.count(number, 'operation')}"
+            raise UsageError(text, path=surgeon.tree.shown, advice="Pass a smaller count (--count)")
 
 
 def _draw(surgeon: Surgeon, rng: Rng) -> Mapping[str, Any] | None:

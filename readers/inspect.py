@@ -190,7 +190,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
 
 def _single_row(codec: Codec, stretch: Stretch, context: Any) -> dict[str, Any]:
     """Return the content of a small file that is a single row."""
-    columns = [column.name for column in codec.tables["rows"].columns if not column.detail]
+    columns = codec.tables["rows"].names()
     rows = [
         row
         for decoded in codec.decode(stretch.window, stretch.frames, "rows", columns, context)
@@ -218,8 +218,7 @@ class _Range:
     def _one(self, known: Any, values: Any, choose: Any) -> Any:
         if values is None:
             return known
-        values = np.asarray(values)
-        if values.ndim != 1:
+        if (values := np.asarray(values)).ndim != 1:
             return known  # bounds that can only be compared, like the keys of a LevelDB block
         if values.dtype == np.int64:
             values = values[abs(values.astype(float)) < _UNKNOWN]

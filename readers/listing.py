@@ -27,15 +27,7 @@ from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Root, Roots, folder_of, holds_files, patterns_in, split
 from logwright.readers.prefetch import Prefetcher, T, usable
 from logwright.readers.rescue import STANDARD, Rescue
-from logwright.readers.source import (
-    Source,
-    explain,
-    file_info,
-    file_system,
-    is_remote,
-    local_path,
-    open_source,
-)
+from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
 if TYPE_CHECKING:
     from logwright.readers import journal
@@ -331,8 +323,11 @@ class RemoteDirectory(_Tree):
     def _level(self, folder: str) -> _Level:
         from pyarrow import fs
 
-        place = f"{self._inner.rstrip('/')}/{folder}" if folder else self._inner
-        infos = file_info(self._system, fs.FileSelector(place), self.path)
+        try:
+            place = f"{self._inner.rstrip('/')}/{folder}" if folder else self._inner
+            infos = self._system.get_file_info(fs.FileSelector(place))
+        except OSError as error:
+            raise explain(error, self.path) from error
         return _Level(
             {info.base_name: info.size for info in infos if info.type == fs.FileType.File},
             {info.base_name for info in infos if info.type == fs.FileType.Directory},

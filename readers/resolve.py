@@ -151,11 +151,8 @@ def resolve(
     if served and skipped is not None and skipped.unopened:
         raise skipped.unopened[0]
     if not targets:
-        raise UsageError(
-            "the system serves none of the stores there",
-            path=", ".join(expand(path)),
-            advice="Pass one of them",
-        )
+        text = "the system serves none of the stores there"
+        raise UsageError(text, path=", ".join(expand(path)), advice="Pass one of them")
     _check_options(targets, options or {}, verb, more, view)
     return targets
 
@@ -569,12 +566,8 @@ def _below(
 
 
 def _check_options(
-    targets: Sequence[Target],
-    options: Mapping[str, Any],
-    verb: Verb | None,
-    more: Sequence[Option],
-    view: str | None,
-) -> None:
+    targets: Sequence[Target], options: Mapping[str, Any], verb: Verb | None, more: Sequence[Option], view: str | None
+) -> None:  # fmt: skip
     """Raise `UsageError` for an option that a verb, by default reading, uses with no target. For an unknown one it lists those of the view."""
     passed = {fold(name) for name, value in options.items() if value is not None}
     if not passed:
@@ -594,11 +587,9 @@ def _check_options(
         if fold(name) in (passed & candidates.keys()) - used.keys():
             raise usage.refused(name, targets[0], str(verb or Verb.READ).replace("read", "reading"))
     if verb in (Verb.READ, Verb.AS_SYSTEM) and not passed <= used.keys():
-        used = {
-            name: option
-            for name, option in used.items()
-            if any(usage.view_uses(target, name, view, verb) for target in targets)
-        }
+        for name in list(used):
+            if not any(usage.view_uses(target, name, view, verb) for target in targets):
+                del used[name]
     Options((*more, *used.values()), {name: value for name, value in options.items() if fold(name) in passed})
 
 

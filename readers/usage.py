@@ -17,7 +17,6 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
-from logwright.codec.store.listing import Role
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.traceback import short_traceback
 
@@ -83,39 +82,32 @@ def check_file(target: Any, table: str) -> None:
 def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]) -> None:
     """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: codec and table of each file that is read,
     and whether its rows are those of the view, unchanged."""
+    layout = target.layout
     for name in target.passed_options:
-        if getattr(target.directory, "lone", False) and _in(name, target.layout.root_options):
+        if fold(name) in _RESCUE:
+            continue
+        if getattr(target.directory, "lone", False) and _in(name, layout.root_options):
             raise refused(name, target, "a single file")
-        if not _view_uses(target.layout, name, view, verb, read):
-            raise refused(
-                name, target, f"view {view}" + ("" if verb is Verb.READ else " with mode=AS_SYSTEM")
-            )
+        if fold(name) == "replicas" and layout.capabilities.replicas is not None and view != "files":
+            continue
+        if takes(layout, name, verb, view):
+            continue
+        if not any(_decodes(name, verb, *entry) for entry in read):
+            use = f"view {view}" + ("" if verb is Verb.READ else " with mode=AS_SYSTEM")
+            raise refused(name, target, use)
 
 
 def view_uses(target: Any, name: str, view: str | None, verb: Verb) -> bool:
-    """Return whether reading a view of a target, None for its default, may use an option."""
-    if hasattr(target, "codec"):
+    """Return whether reading a view of a target, None for its default, may use an option that some view of it uses."""
+    if fold(name) in _RESCUE or hasattr(target, "codec"):
         return fold(name) in _RESCUE or takes(target.codec, name, verb, view or "rows")
     layout = target.layout
     view = view or layout.default_view
-    if view not in layout.views:
-        read = [] if view == "files" else [(layout.views[layout.default_view].codec, view, True)]
-    else:
-        read = [
-            (file.codec, "rows", False)
-            for file in target.plan.files
-            if file.role is Role.PRIMARY and file.codec
-        ]
-        read.append((layout.views[view].codec, layout.views[view].table, True))
-    return _view_uses(layout, name, view, verb, read)
-
-
-def _view_uses(
-    layout: Layout, name: str, view: str, verb: Verb, read: Collection[tuple[str, str, bool]]
-) -> bool:
-    if fold(name) in _RESCUE or (fold(name) == "replicas" and view != "files"):
-        return fold(name) in _RESCUE or layout.capabilities.replicas is not None
-    return takes(layout, name, verb, view) or any(_decodes(name, verb, *entry) for entry in read)
+    spec = layout.views.get(view, layout.views[layout.default_view])
+    tables = dict.fromkeys(file.codec for file in target.plan.files if file.codec and view in layout.views)
+    tables[spec.codec] = spec.table if view in layout.views else view
+    decodes = any(takes(registry.get(codec), name, verb, table) for codec, table in tables.items())
+    return fold(name) == "replicas" or takes(layout, name, verb, view) or (decodes and view != "files")
 
 
 def _decodes(name: str, verb: Verb, codec: str, table: str, plain: bool) -> bool:
@@ -132,32 +124,30 @@ def check_strategy(options: Sequence[Option], names: Collection[str], strategy: 
     """Raise `UsageError` for an option that a strategy of `repair` does not use."""
     for option in options:
         if option.strategies and strategy not in option.strategies and _in(option.name, names):
-            raise UsageError(
-                f"option {option.name} has no effect with strategy {strategy}",
-                advice=f"It works with strategy {' or '.join(option.strategies)}. Omit it",
-            )
+            advice = f"It works with strategy {' or '.join(option.strategies)}. Omit it"
+            raise UsageError(f"option {option.name} has no effect with strategy {strategy}", advice=advice)
 
 
 def refused(name: str, target: Any, use: str) -> UsageError:
     """Return the error for an option that would be ignored in a `use`, with a list of what would use it."""
     own: Codec | Layout = target.codec if hasattr(target, "codec") else target.layout
     spelled = next((option.name for option in every_option(own) if fold(option.name) == fold(name)), name)
-    error = UsageError(
-        f"option {spelled} does not apply to {use} of {own.name}",
-        path=target.path,
-        advice=_works(spelled, own),
-    )
-    return error
+    text = f"option {spelled} does not apply to {use} of {own.name}"
+    return UsageError(text, path=target.path, advice=_works(spelled, own))
+
+
+def _of_system(own: Codec | Layout) -> list[Codec | Layout]:
+    """Return the codecs and layouts of the same system, `own` first."""
+    system = f"{own.name.partition('.')[0]}."
+    everything: tuple[Codec | Layout, ...] = (*registry.layouts(), *registry.codecs())
+    return [own, *(other for other in everything if other.name.startswith(system) and other is not own)]
 
 
 def every_option(own: Codec | Layout) -> Iterator[Option]:
     """Iterate over all options of codecs and layouts of the same system."""
-    system = own.name.partition(".")[0]
-    everything: tuple[Codec | Layout, ...] = (own, *registry.layouts(), *registry.codecs())
-    for owner in everything:
-        if owner.name.partition(".")[0] == system:
-            yield from (option for option, _ in declarations(owner))
-            yield from _moving(owner)
+    for owner in _of_system(own):
+        yield from (option for option, _ in declarations(owner))
+        yield from _moving(owner)
 
 
 def _moving(owner: Codec | Layout) -> Sequence[Option]:
@@ -170,25 +160,17 @@ def _works(name: str, own: Codec | Layout) -> str:
     """Describe where an option works: its own codec or layout first, then others of the same system."""
     if fold(name) == "replicas":
         return "It chooses between replicas of a partition. Omit it"
-    system = own.name.partition(".")[0]
-    everything: tuple[Codec | Layout, ...] = (*registry.layouts(), *registry.codecs())
-    others = [candidate for candidate in everything if candidate.name.partition(".")[0] == system]
     places = []
-    for owner in sorted(others, key=lambda candidate: candidate is not own):
+    for owner in _of_system(own):
         verbs: dict[Verb, set[str]] = {}
-        for option, verbs_of_option in declarations(owner):
-            if fold(option.name) == fold(name):
-                for verb in verbs_of_option:
-                    verbs.setdefault(verb, set()).update(option.views)
+        for option, used in declarations(owner):
+            for verb in used if fold(option.name) == fold(name) else ():
+                verbs.setdefault(verb, set()).update(option.views)
         if verbs:
-            words = [
-                f"{verb} (view {', '.join(sorted(verbs[verb]))})"
-                if verbs[verb] and verb in (Verb.READ, Verb.AS_SYSTEM)
-                else str(verb)
-                for verb in Verb
-                if verb in verbs
-            ]
-            places.append(f"{owner.name}: {', '.join(words)}")
+            words = {verb: str(verb) for verb in Verb if verb in verbs}
+            for verb in verbs.keys() & {Verb.READ, Verb.AS_SYSTEM}:
+                words[verb] += f" (view {', '.join(sorted(verbs[verb]))})" if verbs[verb] else ""
+            places.append(f"{owner.name}: {', '.join(words.values())}")
         if any(fold(option.name) == fold(name) for option in _moving(owner)):
             places.append(f"convert from one {owner.name} to another")
     return f"Omit it. It applies to {'; '.join(places)}" if places else "Omit it"
@@ -199,11 +181,8 @@ def check_write(owner: Codec | Layout, path: str, options: Mapping[str, Any]) ->
     known = {fold(option.name): option.name for option in every_option(owner)} if options else {}
     for name, value in options.items():
         if fold(name) in known and value is not None and not takes(owner, name, Verb.WRITE):
-            raise UsageError(
-                f"option {known[fold(name)]} does not apply to writing {owner.name}",
-                path=path,
-                advice=_works(name, owner),
-            )
+            text = f"option {known[fold(name)]} does not apply to writing {owner.name}"
+            raise UsageError(text, path=path, advice=_works(name, owner))
     Options([option for option, verbs in declarations(owner) if Verb.WRITE in verbs], options)
 
 
@@ -231,11 +210,8 @@ def check_jobs(targets: Sequence[Any], jobs: int) -> None:
     """Raise `UsageError` if several processes cannot share the work."""
     for target in targets:
         if jobs > 1 and getattr(target, "source", None) is not None:
-            raise UsageError(
-                f"option jobs is {jobs}, but only one process can read standard input",
-                path=target.path,
-                advice="Omit jobs, or pass a file",
-            )
+            text = f"option jobs is {jobs}, but only one process can read standard input"
+            raise UsageError(text, path=target.path, advice="Omit jobs, or pass a file")
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

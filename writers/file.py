@@ -167,17 +167,11 @@ def refuse_own_input(path: str, sources: Path | Sequence[Path], if_exists: str) 
             continue
         own = files.real(local_path(source))
         if result == own or (if_exists == "overwrite" and own.startswith(f"{result.rstrip('/')}/")):
-            raise UsageError(
-                "the result would replace its input",
-                path=path,
-                advice="Pass another path, and replace it afterwards",
-            )
+            advice = "Pass another path, and replace it afterwards"
+            raise UsageError("the result would replace its input", path=path, advice=advice)
         if result.startswith(f"{own.rstrip('/')}/"):
-            raise UsageError(
-                "the result cannot be written into the input directory",
-                path=path,
-                advice="Pass a path outside of it",
-            )
+            text = "the result cannot be written into the input directory"
+            raise UsageError(text, path=path, advice="Pass a path outside of it")
 
 
 class _Stream(io.RawIOBase):

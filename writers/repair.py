@@ -235,9 +235,7 @@ def _copies(targets: Sequence[Target]) -> list[DirectoryTarget]:
             advice="Repair them one by one",
         )
     if len({os.path.realpath(local_path(copy.path)) for copy in copies}) < len(copies):
-        raise UsageError(
-            "the same directory is passed twice", path=copies[-1].path, advice="Pass each replica once"
-        )
+        raise UsageError("the same directory is passed twice", advice="Pass each replica once")
     return copies
 
 

@@ -238,7 +238,7 @@ def _kind(item: Any) -> Any:
 def _from_dicts(rows: Sequence[Mapping[str, Any]], table: Table | None, seen: int) -> pa.RecordBatch:
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not names:
-        raise UsageError(f"row {seen} is an empty dict", advice="A null row has at least one column that is None")
+        raise UsageError(f"row {seen} is an empty dict", advice="Pass None for a null column")
     known = {column.name: column.type for column in table.columns} if table is not None else {}
     arrays = [_column(name, [row.get(name) for row in rows], known.get(name), seen) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=names)

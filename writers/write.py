@@ -133,14 +133,8 @@ def taken_table(layout: Layout, options: Mapping[str, Any]) -> Table:
     if not layout.takes:
         return table
     known = set(table.names(detail=True))
-    return Table(
-        table.name,
-        (
-            *table.columns,
-            *(replace(column, detail=True) for column in layout.takes if column.name not in known),
-        ),
-        table.doc,
-    )
+    more = (replace(column, detail=True) for column in layout.takes if column.name not in known)
+    return Table(table.name, (*table.columns, *more), table.doc)
 
 
 def _write_directory(

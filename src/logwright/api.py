@@ -338,10 +338,8 @@ def inspect(
     elif len(names) == 1 and (directories or container):
         details = _inspect.several(", ".join(paths_of(path)), directories, container)
     else:
-        raise UsageError(
-            f"{len(targets)} stores or files match; inspect takes one path at a time",
-            path=", ".join(paths_of(path)),
-        )
+        text = f"{len(targets)} stores or files match; inspect takes one path at a time"
+        raise UsageError(text, path=", ".join(paths_of(path)))
     return {
         **details,
         "notes": [*details.get("notes", ()), *skipped.sentences],
