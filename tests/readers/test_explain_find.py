@@ -137,7 +137,7 @@ def test_unknown_row_is_not_found() -> None:
     with pytest.raises(lw.UsageError, match="no column"):
         lw.explain(SEGMENT, where={"offse": 1})
     with pytest.raises(lw.UsageError, match="where is empty"):
-        lw.explain(SEGMENT, where="")
+        lw.explain(SEGMENT, where={})
 
 
 def test_rows_are_found_in_their_segment(tmp_path: Path) -> None:
