@@ -475,6 +475,26 @@ def test_directory_without_readable_data_cannot_be_repaired(case: str) -> None:
         repaired(lone, "salvage")
 
 
+@pytest.mark.parametrize("strategy", ["prefix", "salvage"])
+@pytest.mark.parametrize("files", [{}, {"log.1": b""}, {"log.1": log()}], ids=len)
+def test_directory_that_never_had_a_transaction_gets_the_tree_of_a_new_server(
+    files: dict[str, bytes], strategy: str
+) -> None:
+    result, repair_plan = repaired(data_directory(files), strategy)
+    assert result.files["snapshot.0"] == FRESH
+    assert "snapshot.0 is the tree of a new server: there are no transactions." in notes(repair_plan)
+
+
+@pytest.mark.parametrize(
+    "files", [{"log.500": log()}, {"log.1": log(), "currentEpoch": b"5", "acceptedEpoch": b"5"}], ids=len
+)
+def test_directory_whose_names_or_epochs_show_lost_transactions_is_not_repaired(
+    files: dict[str, bytes],
+) -> None:
+    with pytest.raises(DamageError, match="no complete history"):
+        repaired(data_directory(files), "prefix")
+
+
 def test_single_bit_flip_in_a_snapshot_is_fixed_where_more_than_its_seals_proves_it() -> None:
     """Nothing but the seals proves bits of ACLs, sessions and the nodes of the server itself."""
     data = memory_of("dmg_base").files["snapshot.16"]

@@ -83,10 +83,6 @@ class ServedTree(Served):
         """A server's view is not a byte range of a file."""
         if view not in _VIEWS:
             raise UsageError(f"ZooKeeper serves no view {view!r}", advice=f"It serves {', '.join(_VIEWS)}")
-        if self.settings.options.given("at_zxid"):
-            raise UsageError(
-                "a server serves the tree as it is, not that of at_zxid", advice="Use another mode"
-            )
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = self.settings.options
