@@ -296,17 +296,16 @@ class PartitionPlan(RepairPlan):
 
     def _note_removed(self) -> None:
         """Note the last snapshot that proves lost records. Such snapshots are removed, as by a broker."""
-        end = self.deriver.next_offset
         names = {
             parsed.base_offset: name
             for name in self.removes
             if (parsed := parse_segment(name)) is not None and parsed[1:] == (".snapshot", "")
         }
         last = max(names, default=0)
-        if last > end:
+        if last > self.deriver.next_offset:
+            now = f"ends at offset {self.ids['last_offset']}" if self.ids else "is empty"
             self.notes.append(
-                f"{names[last]} proves that the log reached offset {last - 1}, but it ends at offset {end - 1} now. Keep the original"
-                " as evidence of the loss."
+                f"{names[last]} proves that the log reached offset {last - 1}, but it {now} now. Keep the original as evidence of the loss."
             )
 
 
