@@ -223,17 +223,24 @@ def test_copy_of_a_batch_that_damage_has_lost_takes_its_place(
     assert offsets == [i for i in range(64) if i != target or inserted]
 
 
-def test_block_of_a_later_segment_costs_only_what_it_overwrote(tmp_path: Path) -> None:
-    """The batches after it have lower offsets, and are within the range of their file."""
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("swapped", [False, True])
+def test_block_of_a_later_segment_costs_only_what_it_overwrote(tmp_path: Path, swapped: bool) -> None:
+    """The batches after it have lower offsets, and are within the range of their file. A repair moves those of the block back."""
     partition = tmp_path / "orders-0"
     rows = [{"value": value_of(i), "timestamp": 1_700_000_000_000 + i} for i in range(ROWS)]
     lw.write(rows, partition, "kafka.partition", batch_size=1, segment_bytes=100_000)
     first, second = sorted(partition.glob("*.log"))[:2]
     blocks = [first.read_bytes()[:BLOCK], second.read_bytes()[:BLOCK]]
-    for log, block in zip((first, second), reversed(blocks), strict=True):
-        log.write_bytes(block + log.read_bytes()[BLOCK:])
+    first.write_bytes(blocks[1] + first.read_bytes()[BLOCK:])
+    if swapped:
+        second.write_bytes(blocks[0] + second.read_bytes()[BLOCK:])
     lw.repair(partition, tmp_path / "repaired" / "orders-0")
-    rows_read = lw.read(tmp_path / "repaired" / "orders-0")
-    offsets = rows_read.column("offset").to_pylist()
-    assert rows_read.column("value").to_pylist() == [value_of(offset) for offset in offsets]
-    assert len(offsets) >= ROWS - 2
+    lost = BLOCK // len(batch(0, [record(0, value=value_of(0))])) + 3
+    for rows_read, missing in (
+        (lw.read(tmp_path / "repaired" / "orders-0"), 2 if swapped else lost),
+        (lw.read(partition, mode="DROPMALFORMED"), 2 * lost if swapped else lost),
+    ):
+        offsets = rows_read.column("offset").to_pylist()
+        assert rows_read.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+        assert len(offsets) >= ROWS - missing

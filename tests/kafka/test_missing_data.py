@@ -626,7 +626,7 @@ def test_last_snapshot_proves_what_is_lost(tmp_path: Path) -> None:
     report = lw.repair(path, tmp_path / "repaired" / "orders-0", strategy="prefix")
     (note,) = [note for note in report.notes if "proves that the log reached" in note]
     assert note.startswith(
-        f"{segment_name(1000, '.snapshot')} proves that the log reached offset 999, but it ends at offset"
+        f"{segment_name(1000, '.snapshot')} proves that the log reached offset 999, but it is empty now."
     )
 
 

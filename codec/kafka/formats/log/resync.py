@@ -465,11 +465,11 @@ class _Search:
         if len(self.data) < min(end + _CHAIN, self.size):
             return _MORE, -1
         window = Window(self.data[:end], self.window.offset, self.window.offset + end)
-        high = self.offset(p) - 1
+        high = min(self.offset(p) - 1, self.high)
         place, outcome, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=high)
         if outcome != SOUND:
             return _NO, -1
-        _, _, due = self.follow(p, at)
+        _, _, due = self.follow(p, at, _END_OF_LOG)
         stop, _, _ = self.follow(place, place + (at - p) + 1, due - 1)
         counts = stop - place > at - p and self.verdict(place, place, -1)[0] == _YES
         return _YES if counts else _NO, place
@@ -478,14 +478,19 @@ class _Search:
 _NO, _YES, _MORE = range(3)
 
 
-def are_lower_after(window: Window, context: LogContext, start: int, at: int) -> tuple[bool, int]:
-    """Return whether the good batches from `window.data[start]` to `at` are misplaced, because more bytes of batches with lower offsets
-    follow them; and the bytes needed from `start` on, if that is unknown."""
-    if at - start >= _CHAIN:
-        return False, 0
+def lower_after(window: Window, context: LogContext, start: int, at: int = -1) -> tuple[int, int]:
+    """Return where the batches with lower offsets begin if the good ones from `window.data[start]` to `at` (-1: to the last of them) are
+    misplaced, because more bytes of those follow; -1 if not; and the bytes needed from `start` on, if that is unknown."""
     search = _Search(window, context, -1)
-    lower, _ = search.lower_after(start, at)
-    return lower == _YES, min(search.size - start, at + 3 * _CHAIN - start) if lower == _MORE else 0
+    if at < 0:
+        at, why, _ = search.follow(start, start + _CHAIN, _END_OF_LOG)
+        if why == CUT:
+            return -1, min(search.size - start, 4 * _CHAIN)
+    if at - start >= _CHAIN:
+        return -1, 0
+    lower, place = search.lower_after(start, at)
+    need = min(search.size - start, at + 3 * _CHAIN - start) if lower == _MORE else 0
+    return place if lower == _YES else -1, need
 
 
 def find_batch(

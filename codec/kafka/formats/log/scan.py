@@ -34,7 +34,7 @@ from logwright.codec.kafka.formats.log.layout import (
     least_size,
 )
 from logwright.codec.kafka.formats.log.messages import open_wrappers
-from logwright.codec.kafka.formats.log.resync import are_lower_after, damaged_at, find_batch
+from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch, lower_after
 from logwright.codec.kafka.formats.log.rows import records_end
 from logwright.codec.kafka.formats.log.tables import NAME, Damaged, HeaderClaim, LogContext
 from logwright.codec.kernels.crc32 import crc32
@@ -356,15 +356,20 @@ class _Order:
         block = self.base[j:i]
         if not len(block) or not self._due_at(j) <= first < block[0] or (np.diff(block) <= 0).any():
             return None
-        frames, start = self.frames, int(self.frames.start[j])
-        more, need = are_lower_after(self.window, self.context, start, int(frames.start[i]))
-        if more:
-            self.context.misplaced_end = self.window.offset + int(frames.start[i])
+        return self._exclude_block(j, int(self.frames.start[i]))
+
+    def _exclude_block(self, i: int, at: int = -1) -> int | None:
+        """If the batches from batch i to byte `at` of the window (-1: to the last of the good ones) are misplaced, because more bytes of
+        batches with lower offsets follow them, end the scan at the first of them."""
+        frames, start = self.frames, int(self.frames.start[i])
+        place, need = lower_after(self.window, self.context, start, at)
+        if place >= 0:
+            self.context.misplaced_end = self.window.offset + place
             frames.faults = [fault for fault in frames.faults if fault.offset < self.window.offset + start]
-            return self.exclude_misplaced(j)
+            return self.exclude_misplaced(i)
         if need:
             frames.need = need
-            return _end_at(frames, j, None)
+            return _end_at(frames, i, None)
         return None
 
     def check(self, suspect: Bools) -> int:
@@ -426,6 +431,8 @@ class _Order:
                 return left
             text = f"offsets {first} to {last} are not above {self.top}, the last offset before them"
             return self._exclude(i, last, follower, text)
+        if jumps and first > self.high and (left := self._exclude_block(i)) is not None:
+            return left
         if outside:
             text = f"offsets {first} to {last} are outside the file's range, {self.low} to {self.high}"
             # If the file's name or another batch confirms the offset, the batch is not misplaced.
