@@ -482,7 +482,7 @@ def test_directory_that_never_had_a_transaction_gets_the_tree_of_a_new_server(
 ) -> None:
     result, repair_plan = repaired(data_directory(files), strategy)
     assert result.files["snapshot.0"] == FRESH
-    assert "snapshot.0 is the tree of a new server: there are no transactions." in notes(repair_plan)
+    assert "snapshot.0 is the tree of a new server: nothing came before the logs." in notes(repair_plan)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ class PartitionRepair(Repairer):
     )
     merges_copies = True
     merged: Merged
+    surveys: list[list[SegmentSurvey]]
+    strays: list[list[SegmentSurvey]]
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
@@ -147,22 +149,14 @@ class PartitionRepair(Repairer):
 
     def survey(self) -> None:
         check_copies(self.copies)
-        self.surveys = [
-            [
-                survey(listing, number, file, self.options, correct=self.correct)
-                for file in plan.files
-                if file.role is Role.PRIMARY
-            ]
-            for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
-        ]
+        self.surveys, self.strays = [], []
+        for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True)):
+            logs = [file for file in plan.files if file.role is Role.PRIMARY]
+            for out, files in ((self.surveys, logs), (self.strays, stray_logs(listing, plan))):
+                out.append(
+                    [survey(listing, number, file, self.options, correct=self.correct) for file in files]
+                )
         self.bases = [segment.base for segment in self.surveys[0]]
-        self.strays = [
-            [
-                survey(listing, number, file, self.options, correct=self.correct)
-                for file in stray_logs(listing, plan)
-            ]
-            for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
-        ]
 
     def reorder(self) -> None:
         orders = [

@@ -114,14 +114,10 @@ def fresh(logs: Sequence[Log]) -> bool:
 def bases(survey: Survey) -> list[Base]:
     """Return the possible starting points of a replay, newest first."""
     out = [Base(snapshot.zxid, snapshot) for snapshot in reversed(survey.snapshots) if snapshot.sound]
-    return [*out, Base(0, None)] if fresh(survey.logs) or _unused(survey) else out
-
-
-def _unused(survey: Survey) -> bool:
-    """Return whether no file shows that there was ever a transaction."""
-    logs = survey.logs
-    used = any(len(log.zxid) or log.wrong is not None or not is_first(log.named) for log in logs)
-    return not (used or survey.snapshots or survey.cut or any(survey.epochs.values()))
+    # No file shows that there was ever a transaction.
+    used = any(len(log.zxid) or log.wrong is not None or not is_first(log.named) for log in survey.logs)
+    unused = not (used or survey.snapshots or survey.cut or any(survey.epochs.values()))
+    return [*out, Base(0, None)] if unused or fresh(survey.logs) else out
 
 
 def settled(base: Base, logs: Sequence[Log], upto: int | None = None) -> bool:

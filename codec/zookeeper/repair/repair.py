@@ -294,12 +294,7 @@ class DataDirRepair(RepairPlan, Repairer):
             empty = ROWS.schema().empty_table()
             self.made_files[name] = list(codec.encode(empty, None, None, context))
             if not base.zxid:
-                logs = (
-                    "the logs begin with the first transaction"
-                    if len(zxids(survey.logs))
-                    else "there are no transactions"
-                )
-                self.notes.append(f"snapshot.0 is the tree of a new server: {logs}.")
+                self.notes.append("snapshot.0 is the tree of a new server: nothing came before the logs.")
         for snapshot in survey.snapshots:
             if snapshot.sound and (until is None or (snapshot.zxid <= until and snapshot.until <= until)):
                 kept.append(snapshot)

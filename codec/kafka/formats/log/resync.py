@@ -484,8 +484,8 @@ def lower_after(window: Window, context: LogContext, start: int, at: int = -1) -
     search = _Search(window, context, -1)
     if at < 0:
         at, why, _ = search.follow(start, start + _CHAIN, _END_OF_LOG)
-        if why == CUT:
-            return -1, min(search.size - start, 4 * _CHAIN)
+        if why == CUT and len(window.data) - start < (need := min(search.size - start, 4 * _CHAIN)):
+            return -1, need
     if at - start >= _CHAIN:
         return -1, 0
     lower, place = search.lower_after(start, at)

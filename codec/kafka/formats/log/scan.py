@@ -400,14 +400,13 @@ class _Order:
     def _check_frame(self, i: int) -> int | None:
         """Check one batch. If it ends the scan, return how many frames are left."""
         frames = self.frames
-        size = int(frames.end[i] - frames.start[i])
         follower = _next_base(self.window, frames, self.base, i)
         delta = int64(int(self.last[i]) - int(self.base[i]))
         overclaims = int(frames.header["records_count"][i]) <= delta
         first, last = int(self.base[i]), int(self.base[i]) + delta
         jumps = first > self._due()
         if follower == _UNKNOWN:
-            frames.need = size + HEAD_SIZE
+            frames.need = int(frames.end[i] - frames.start[i]) + HEAD_SIZE
             return _end_at(frames, i, None)
         count, is_batch = int(frames.header["records_count"][i]), int(frames.header["magic"][i]) == MAGIC
         if delta < 0 or (is_batch and count > delta + 1):
