@@ -114,7 +114,7 @@ def fresh(logs: Sequence[Log]) -> bool:
 def bases(survey: Survey) -> list[Base]:
     """Return the possible starting points of a replay, newest first."""
     out = [Base(snapshot.zxid, snapshot) for snapshot in reversed(survey.snapshots) if snapshot.sound]
-    # No file shows that there was ever a transaction.
+    # A directory without any trace of a transaction is that of a new server.
     used = any(len(log.zxid) or log.wrong is not None or not is_first(log.named) for log in survey.logs)
     unused = not (used or survey.snapshots or survey.cut or any(survey.epochs.values()))
     return [*out, Base(0, None)] if unused or fresh(survey.logs) else out

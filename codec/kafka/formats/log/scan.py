@@ -359,8 +359,7 @@ class _Order:
         return self._exclude_block(j, int(self.frames.start[i]))
 
     def _exclude_block(self, i: int, at: int = -1) -> int | None:
-        """If the batches from batch i to byte `at` of the window (-1: to the last of the good ones) are misplaced, because more bytes of
-        batches with lower offsets follow them, end the scan at the first of them."""
+        """End the scan at batch i if the good batches from it to byte `at` (-1: to the last of them) are misplaced. See `lower_after`."""
         frames, start = self.frames, int(self.frames.start[i])
         place, need = lower_after(self.window, self.context, start, at)
         if place >= 0:
