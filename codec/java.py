@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.columns import contents
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_DIGITS = {10: re.compile(r"([+-]?)0*([0-9]{1,19})"), 16: re.compile(r"([+-]?)0*([\da-fA-F]{1,16})")}
+
+
+def first_line(data: bytes) -> bytes:
+    """Return the first line, as `BufferedReader.readLine` ends it."""
+    return _LINE_END.split(data, maxsplit=1)[0]
+
+
+def integer(text: str, bits: int, radix: int = 10) -> int:
+    """`Short.parseShort`, `Integer.parseInt` or `Long.parseLong`. Raises `ValueError` with Java's message."""
+    digits = _DIGITS[radix].fullmatch(text)
+    number = 1 << 63 if digits is None else int(digits[1] + digits[2], radix)
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(f'For input string: "{text}"' + ("" if radix == 10 else f" under radix {radix}"))
+    return number
 
 
 def int64(number: int) -> int:

@@ -45,10 +45,8 @@ FILE = Table(
     ),
     "One row.",
 )
-
-
-FEW_VALUES = 1 << 20
-"""The limit of the size in bytes of a file of a few values."""
+_FEW_VALUES = 1 << 20
+"""The size limit of a file of a few values."""
 
 
 class ParseError(DescriptionError):
@@ -85,7 +83,7 @@ class SmallFileCodec(Codec):
         structures: tuple[Struct, ...] = (),
         text: Struct | None = None,
         remark: Callable[[bytes], str] = lambda data: "",
-        largest: int = Codec.largest,
+        largest: int = _FEW_VALUES,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
@@ -160,6 +158,11 @@ class SmallFileCodec(Codec):
             return bool(self.parse(stored).cast(rows.schema).equals(rows))
         except DescriptionError:
             return False
+
+
+def struct_name(codec: str) -> str:
+    """Return the name of the structure of a file: `TimerCheck` of a codec `rocketmq.timer_check`."""
+    return "".join(word.capitalize() for word in codec.partition(".")[2].split("_"))
 
 
 def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from logwright.codec.java import integer
 from logwright.codec.kafka.startup.errors import BrokerError
 
 EPOCH_FILE = "leader-epoch-checkpoint"
@@ -149,9 +150,6 @@ def place_of(file: str) -> TopicPartition | None:
     return parse_directory(folder) if slash and is_partition(folder) else None
 
 
-_LONG = re.compile(r"[+-]?[0-9]+")
-
-
 def number_of(name: str) -> int | None:
     """Return the number before the first dot; None without a dot. Raises `BrokerError` if it is not a 64-bit number."""
     prefix, dot, _ = name.partition(".")
@@ -160,9 +158,10 @@ def number_of(name: str) -> int | None:
 
 def long_of(text: str) -> int:
     """Return a number as `Long.parseLong` does. Raises `BrokerError`."""
-    if not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-        raise BrokerError(f'For input string: "{text}"', "java.lang.NumberFormatException")
-    return int(text)
+    try:
+        return integer(text, 64)
+    except ValueError as error:
+        raise BrokerError(str(error), "java.lang.NumberFormatException") from None
 
 
 def offset_of(name: str) -> int:

@@ -6,9 +6,10 @@ Source: `Util.getZxidFromName`, `FileSnap`, `FileTxnLog` and `SnapStream` of Zoo
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
+
+from logwright.codec.java import integer
 
 VERSION_DIR = "version-2"
 """The folder in `dataDir` and `dataLogDir` that holds logs and snapshots."""
@@ -19,9 +20,6 @@ TEMP = ".tmp"
 
 GZIP, SNAPPY, CHECKED = "gz", "snappy", ""
 """The compression of a snapshot by the last part of its name, in any case (`SnapStream.StreamMode`); none for other parts."""
-
-# `Long.parseLong(part, 16)` accepts a sign, and rejects values beyond 64 bits.
-_HEX = re.compile(r"([+-]?)([0-9a-fA-F]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +42,10 @@ def parse(name: str) -> FileName | None:
     parts = name.split(".")
     if len(parts) < 2 or parts[0] not in (LOG, SNAPSHOT):
         return None
-    zxid = parse_hex(parts[1])
-    return None if zxid is None else FileName(parts[0], zxid, ".".join(parts[2:]))
-
-
-def parse_hex(text: str) -> int | None:
-    """Return a signed 64-bit number from hexadecimal digits, as `Long.parseLong(text, 16)` reads it; None for invalid text."""
-    digits = _HEX.fullmatch(text)
-    if digits is None or len(digits[2].lstrip("0")) > 16:
+    try:
+        return FileName(parts[0], integer(parts[1], 64, 16), ".".join(parts[2:]))
+    except ValueError:
         return None
-    number = int(digits[1] + digits[2], 16)
-    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def log_name(zxid: int) -> str:

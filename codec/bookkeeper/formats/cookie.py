@@ -9,7 +9,7 @@ import pyarrow as pa
 from logwright.codec.bookkeeper.startup import textformat
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -95,7 +95,6 @@ CODEC = SmallFileCodec(
     title="BookKeeper VERSION: the identity of a bookie",
     pattern=re.compile("VERSION"),
     columns=COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system=_FAILS,

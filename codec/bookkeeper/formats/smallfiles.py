@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from logwright.codec.describe import I64BE, Bytes, DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.java import first_line, integer
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import TIMESTAMP, Column
 from logwright.codec.text import Word
 
@@ -24,18 +25,16 @@ MARK = Struct(
     source="Journal.LastLogMark",
 )
 _MODES = ("READ_WRITE", "READ_ONLY")
-_ID = re.compile(rb"([+-]?[0-9a-fA-F]{1,16})")
 _STATUS = re.compile(
     rb"([0-9]{1,9}),(READ_WRITE|READ_ONLY),([+-]?[0-9]{1,18})(?:,(true|false))?", re.IGNORECASE
 )
-_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 def _trailing_remark(data: bytes) -> str:
-    line = _LINE_END.search(data)
-    if line is None:
+    rest = data[len(first_line(data)) :]
+    if not rest:
         return "no line end"
-    return "bytes after the first line, which are ignored" if line.end() < len(data) else ""
+    return "" if rest in (b"\r\n", b"\r", b"\n") else "bytes after the first line, which are ignored"
 
 
 _MARK_COLUMNS = (
@@ -64,7 +63,6 @@ LAST_MARK = SmallFileCodec(
     title="BookKeeper lastMark: where the replay of the journal starts",
     pattern=re.compile(r"lastMark(?:\.[0-9]+)?"),
     columns=_MARK_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse_mark,
     form=lambda rows: MARK.pack(only_row(rows)),
     system="the bookie ignores the file; without another one it replays all journals",
@@ -78,11 +76,11 @@ _ID_COLUMNS = (
 
 
 def _parse_id(data: bytes) -> pa.Table:
-    line = _LINE_END.split(data, maxsplit=1)[0]
-    number = int(line, 16) if _ID.fullmatch(line) else 1 << 63
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ParseError(f"expected a hexadecimal number, found {line[:80].decode(errors='replace')!r}")
-    return row_table(_ID_COLUMNS, number)
+    line = first_line(data).decode(errors="replace")
+    try:
+        return row_table(_ID_COLUMNS, integer(line, 64, 16))
+    except ValueError:
+        raise ParseError(f"expected a hexadecimal number, found {line[:80]!r}") from None
 
 
 def _id_remark(data: bytes) -> str:
@@ -97,7 +95,6 @@ LAST_ID = SmallFileCodec(
     title="BookKeeper lastId: the newest entry log of a directory",
     pattern=re.compile("lastId"),
     columns=_ID_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse_id,
     form=lambda rows: f"{only_row(rows)['log_id']:x}\n".encode(),
     system="the bookie looks for the newest entry log in the directory",
@@ -116,7 +113,7 @@ _STATUS_COLUMNS = (
 
 
 def _parse_status(data: bytes) -> pa.Table:
-    line = _LINE_END.split(data, maxsplit=1)[0]
+    line = first_line(data)
     match = _STATUS.fullmatch(line)
     if match is None:
         text = f"expected a status such as 1,READ_WRITE,1700000000000,false, found {line[:80].decode(errors='replace')!r}"
@@ -142,7 +139,6 @@ STATUS = SmallFileCodec(
     title="BookKeeper BOOKIE_STATUS: whether the bookie accepts writes",
     pattern=re.compile("BOOKIE_STATUS"),
     columns=_STATUS_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse_status,
     form=_form_status,
     system="the bookie ignores the file and starts writable",
@@ -162,7 +158,6 @@ DIRTY = SmallFileCodec(
     columns=(
         Column("content", pa.binary(), "the content; an empty file, as the bookie creates it, has no row"),
     ),
-    largest=FEW_VALUES,
     parse=lambda data: pa.table({"content": pa.array([data] if data else [], pa.binary())}),
     form=lambda rows: b"".join(rows["content"].to_pylist()),
     system="the bookie never reads it; only its existence matters",

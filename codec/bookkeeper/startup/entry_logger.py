@@ -15,6 +15,7 @@ from logwright.codec.bookkeeper.startup import errors
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error, unchecked
 from logwright.codec.bookkeeper.startup.journal import Reader
 from logwright.codec.bookkeeper.store.tree import LAST_ID
+from logwright.codec.java import first_line, integer
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.overlay import Overlay
 
@@ -53,9 +54,10 @@ def _stored_id(overlay: Overlay, prefix: str) -> int:
     name = f"{prefix}{LAST_ID}"
     if name not in overlay:
         return -1
-    lines = overlay.read(name, 0, 64).decode("utf-8", "replace").splitlines()
-    text = lines[0] if lines else ""
-    return int(text, 16) if re.fullmatch(r"[+-]?[0-9a-fA-F]{1,16}", text) else -1
+    try:
+        return integer(first_line(overlay.read(name, 0, 64)).decode("utf-8", "replace"), 64, 16)
+    except ValueError:
+        return -1
 
 
 def _before_largest_gap(ids: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ from logwright.codec.bookkeeper.startup.errors import JavaError, no_entry, no_le
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
 from logwright.codec.bookkeeper.store import rocks
 from logwright.codec.bookkeeper.store.tree import DIRTY, Tree, index_path
+from logwright.codec.java import integer
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
 
@@ -254,12 +255,9 @@ class InterleavedStorage(Storage):
 def _parse_ledger(text: str) -> int:
     """Parse a file name as Java's `Long.parseLong` does."""
     try:
-        value = int(text, 16)
-    except ValueError:
-        value = 1 << 63
-    if not -(1 << 63) <= value < 1 << 63 or "_" in text or text.strip() != text or "x" in text.lower():
-        raise errors.unchecked(_NUMBER_FORMAT, f'For input string: "{text}" under radix 16')
-    return value
+        return integer(text, 64, 16)
+    except ValueError as error:
+        raise errors.unchecked(_NUMBER_FORMAT, str(error)) from None
 
 
 class DbStorage(Storage):

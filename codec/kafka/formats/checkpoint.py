@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from logwright.codec.base import Codec
 from logwright.codec.describe import Field, Repeated, Struct
 from logwright.codec.fault import Kind
+from logwright.codec.java import integer
 from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column, Table
 from logwright.codec.text import Word
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
-_NUMBER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 Entry = tuple[str | int, ...]
 FILE = "{file}"
 """Stands for the path of the file in `ParseError.upstream`."""
@@ -146,14 +147,12 @@ def words(between: re.Pattern[str], line: str) -> list[str]:
 
 def number(at: int, word: str, bits: int, system: str = "", upstream: str = "") -> int:
     """Parse an integer as `Integer.parseInt` and `Long.parseLong` do. Raises `ParseError`, by default for Java's NumberFormatException."""
-    digits = _NUMBER.fullmatch(word)
-    value = int(digits[1] + digits[2]) if digits is not None else 1 << 63
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        upstream = upstream or f'java.lang.NumberFormatException: For input string: "{word}"'
-        raise ParseError(
-            f"expected a {bits}-bit number, found {word[:80]!r}", at, Kind.PAYLOAD, system, upstream
-        )
-    return value
+    try:
+        return integer(word, bits)
+    except ValueError as error:
+        upstream = upstream or f"java.lang.NumberFormatException: {error}"
+        text = f"expected a {bits}-bit number, found {word[:80]!r}"
+        raise ParseError(text, at, Kind.PAYLOAD, system, upstream) from None
 
 
 LEADER_EPOCH = Checkpoint(
@@ -194,6 +193,7 @@ def _codec(name: str, title: str, files: str, form: Checkpoint, system: str) -> 
         form=write,
         system=system,
         text=form.struct,
+        largest=Codec.largest,
     )
 
 

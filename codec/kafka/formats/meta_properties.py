@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
+from logwright.codec.java import integer
 from logwright.codec.kafka.names import META_PROPERTIES_FILE
 from logwright.codec.properties import properties, property_line
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
 """The modes of a broker, named after the place of the cluster's metadata."""
 
-_INT = re.compile(r"[+-]?[0-9]+")
 UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
 _RESERVED = 100
 """UUIDs below this number are reserved, and never the id of a directory."""
@@ -111,10 +111,10 @@ def uuid_text(value: bytes) -> str:
 
 def parse_int(text: str) -> int | None:
     """Parse a number as `Integer.parseInt` does; None if that throws."""
-    if not _INT.fullmatch(text) or len(text) > 1000:
+    try:
+        return integer(text, 32)
+    except ValueError:
         return None
-    value = int(text)
-    return value if -(1 << 31) <= value < 1 << 31 else None
 
 
 def well_formed(text: str | None) -> str | None:
@@ -178,7 +178,6 @@ CODEC = SmallFileCodec(
     title="Kafka identity of a log directory",
     pattern=re.compile(re.escape(META_PROPERTIES_FILE)),
     columns=_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system="the broker takes the log directory offline",

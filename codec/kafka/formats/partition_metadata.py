@@ -21,7 +21,7 @@ from logwright.codec.kafka.formats.checkpoint import (
     number,
     words,
 )
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -127,7 +127,6 @@ CODEC = SmallFileCodec(
     title="Kafka topic id of a partition",
     pattern=re.compile(r"partition\.metadata"),
     columns=_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system="the broker takes the log directory offline",

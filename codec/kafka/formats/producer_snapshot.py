@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.base import Codec
 from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Int, Repeated, Struct, dtype_of
 from logwright.codec.fault import Kind
 from logwright.codec.kernels.crc32c import crc32c_bytes
@@ -103,4 +104,5 @@ CODEC = SmallFileCodec(
     form=_form,
     system="the broker deletes it and loads the one before",
     structures=(PRODUCER_SNAPSHOT, PRODUCER_ENTRY),
+    largest=Codec.largest,
 )

@@ -16,7 +16,7 @@ from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.kafka.formats.checkpoint import FILE
 from logwright.codec.kafka.formats.meta_properties import UUID, is_uuid, uuid_text, well_formed
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -234,7 +234,6 @@ CODEC = SmallFileCodec(
     title="Kafka vote of a KRaft node",
     pattern=re.compile(QUORUM_STATE_FILE),
     columns=_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system="the broker does not start",

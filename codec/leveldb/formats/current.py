@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.describe import Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.store.listing import Listing
 from logwright.codec.table import Column
 from logwright.codec.text import Word
@@ -60,7 +60,6 @@ CODEC = SmallFileCodec(
     title="LevelDB CURRENT: the manifest in use",
     pattern=re.compile("CURRENT"),
     columns=_COLUMNS,
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system=f"LevelDB refuses to open: Corruption: {NO_NEWLINE}, or the manifest is not found",

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -33,7 +33,6 @@ CODEC = SmallFileCodec(
     title="RocketMQ abort: the process id of a broker that is running or was not stopped cleanly",
     pattern=re.compile(r"abort(?:\.bak)?"),
     columns=(Column("pid", pa.int64(), "the process id; an empty file has no row", nullable=False),),
-    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system="the broker never reads it; only its existence matters",

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, struct_name
 from logwright.codec.table import Column
 
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?[0-9]+)(?=\s*:)')
@@ -99,11 +100,10 @@ def _codec(
             )
         return data
 
-    words = "".join(word.capitalize() for word in name.partition(".")[2].split("_"))
     return SmallFileCodec(
         name=name, title=title, pattern=re.compile(re.escape(file) + r"(?:\.bak)?"), columns=columns, parse=parse,
-        form=form, system="the broker reads the .bak file instead, or starts without it",
-        text=Struct(words, Field("content", Bytes(), "JSON"), doc="JSON as fastjson writes it.", source=source),
+        form=form, largest=Codec.largest, system="the broker reads the .bak file instead, or starts without it",
+        text=Struct(struct_name(name), Field("content", Bytes(), "JSON"), doc="JSON as fastjson writes it.", source=source),
     )  # fmt: skip
 
 

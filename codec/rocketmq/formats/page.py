@@ -9,9 +9,10 @@ import re
 
 import pyarrow as pa
 
+from logwright.codec.base import Codec
 from logwright.codec.describe import I64BE, Bytes, Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table, struct_name
 from logwright.codec.table import Column
 
 PAGE = 4096
@@ -23,7 +24,7 @@ def _codec(
 ) -> SmallFileCodec:
     columns = tuple(Column(field, pa.int64(), doc, nullable=False) for field, doc in fields)
     struct = Struct(
-        "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
+        struct_name(name),
         *(Field(field, I64BE, doc, default=0) for field, doc in fields),
         Field("rest", Bytes("rest"), "zeros up to 4096 bytes", default=b""),
         source=source,
@@ -40,6 +41,7 @@ def _codec(
 
     return SmallFileCodec(
         name=name, title=title, pattern=re.compile(pattern), columns=columns, parse=parse, system=system, structures=(struct,),
+        largest=Codec.largest,
         form=lambda rows: struct.pack(only_row(rows)).ljust(PAGE, b"\0"),
     )  # fmt: skip
 

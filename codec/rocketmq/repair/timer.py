@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.frames.codec import Part
+from logwright.codec.java import integer
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
 from logwright.codec.rocketmq.formats.page import PAGE, TIMER_CHECK
 from logwright.codec.rocketmq.formats.timer import BLANK, SLOT, UNIT, WHEEL_SIZE
-from logwright.codec.rocketmq.startup.message import TIMER_TOPIC, integer, properties_of, string_hash
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC, properties_of, string_hash
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing

@@ -6,11 +6,11 @@ import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from logwright.codec.java import int64
+from logwright.codec.java import int64, integer
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, SIZE, entry_at
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile
-from logwright.codec.rocketmq.startup.message import Message, int32, integer, string_hash
+from logwright.codec.rocketmq.startup.message import Message, int32, string_hash
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 

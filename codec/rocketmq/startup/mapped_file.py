@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logwright.codec.rocketmq.startup.message import integer
+from logwright.codec.java import integer
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from dataclasses import dataclass, field
 
-from logwright.codec.java import int64, java_string
+from logwright.codec.java import int64, integer, java_string
 from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, CRC_MASK, STORE_V6
 
 SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
-_DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
-"""Python refuses to convert numbers of more than 4300 digits. Java accepts any number of leading zeros."""
 DEFAULT_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The default of `messageDelayLevel`."""
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -76,17 +73,6 @@ def properties_of(stored: bytes) -> dict[str, str]:
         if separator and name and value:
             out[name] = value
     return out
-
-
-def integer(text: str, bits: int) -> int:
-    """`Short.parseShort`, `Integer.parseInt` or `Long.parseLong`. Raises `ValueError`."""
-    if (
-        len(text) > _LONGEST
-        or not _DIGITS.fullmatch(text)
-        or not -(1 << bits - 1) <= int(text) < 1 << bits - 1
-    ):
-        raise ValueError(f'For input string: "{text}"')
-    return int(text)
 
 
 def delays_of(text: str) -> tuple[int, ...]:

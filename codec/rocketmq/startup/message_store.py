@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from logwright.codec.java import int64
+from logwright.codec.java import int64, integer
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, PREPARED, ROLLBACK, V1, V2
 from logwright.codec.rocketmq.startup.batch_consume_queue import BatchConsumeQueue
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue, ConsumeQueueExt, Unit
@@ -22,7 +22,6 @@ from logwright.codec.rocketmq.startup.message import (
     check,
     decode,
     int32,
-    integer,
     multi_dispatch,
     reach,
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.java import integer
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.check.store import ADVICE
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
@@ -21,7 +22,6 @@ from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED as FLUSHED
 from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
-from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, facts, tree, views
 from logwright.codec.rocketmq.store.log import UNITS, renamed
 from logwright.codec.store.build import Builder

@@ -11,23 +11,21 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, row_table
+from logwright.codec.java import first_line, integer
+from logwright.codec.single_frame import ParseError, SmallFileCodec, row_table, struct_name
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
-_LINE_END = re.compile(rb"\r\n|\r|\n")
-_NUMBER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 MOST_MYID = 255
 
 
 def parse_number(data: bytes) -> int:
     """Return the number on the first line, as `BufferedReader.readLine` and `Long.parseLong` read it. Raises `ParseError`."""
-    line = _LINE_END.split(data, maxsplit=1)[0]
-    number = _NUMBER.fullmatch(line)
-    value = 1 << 63 if number is None else int(number[1] + number[2])
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ParseError(f"expected a number on the first line, found {line[:80].decode(errors='replace')!r}")
-    return value
+    line = first_line(data).decode(errors="replace")
+    try:
+        return integer(line, 64)
+    except ValueError:
+        raise ParseError(f"expected a number on the first line, found {line[:80]!r}") from None
 
 
 def _codec(
@@ -54,12 +52,11 @@ def _codec(
         title=title,
         pattern=re.compile(files),
         columns=(column,),
-        largest=FEW_VALUES,
         parse=parse,
         form=form,
         system=system,
         text=Struct(
-            "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
+            struct_name(name),
             Field(column.name, Word(bits=64), column.doc),
             doc="One line. The rest of the file is ignored.",
             source=source,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.fault import UnreadableError
-from logwright.codec.java import java_string
+from logwright.codec.java import integer, java_string
 from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.store.overlay import Overlay
@@ -20,7 +20,7 @@ from logwright.codec.zookeeper.formats.snapshot.layout import HEAD, LENGTH, NODE
 from logwright.codec.zookeeper.formats.snapshot.sections import HEADER_SIZE, SESSION_DTYPE, Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
-from logwright.codec.zookeeper.names import parse_hex, zxid_text
+from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.startup import archive
 from logwright.codec.zookeeper.startup.archive import read_acl_table, read_bytes, read_nodes
 from logwright.codec.zookeeper.startup.exceptions import (
@@ -291,8 +291,10 @@ class Reading:
         start = self.at + 4
         self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
         text = java_string(self.data[start : self.at].tobytes())
-        if parse_hex(text) is None:
-            raise NumberFormat(f'For input string: "{text}" under radix 16')
+        try:
+            integer(text, 64, 16)
+        except ValueError as error:
+            raise NumberFormat(str(error)) from None
 
     def _last_processed(self) -> bool:
         """`DataTree.deserializeLastProcessedZxid`. The zxid in the file name counts."""
