@@ -9,7 +9,6 @@ A row is a frame of the main kind. Marker frames and the file header have no row
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,18 +81,24 @@ class FramedCodec(FrameFormat):
 
     # Functions of a format
 
-    @abstractmethod
     def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
         """Return the row columns in `names`, none of which is a field of the head, and perhaps others, which are then not read from there."""
+        return {}
 
-    @abstractmethod
     def form(
         self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
     ) -> tuple[Bytes, Int64s]:
         """Write rows as frames: (bytes, where each frame starts in them, and where the last ends).
 
-        The first frame is at byte `at` of the file and the others follow it, or each is at its own one of `positions`.
+        The first frame is at byte `at` of the file and the others follow it, or each is at its own one of `positions`. The default packs
+        the columns that are fields of the frame.
         """
+        names = [
+            name for name in rows.schema.names if name in {field.name for field in self.spec.struct.fields}
+        ]
+        values = rows.select(names).to_pylist()
+        given = ({name: value for name, value in row.items() if value is not None} for row in values)
+        return joined([self.spec.struct.pack(row) for row in given])
 
     def closing(self, at: int, context: Any) -> Iterator[Chunk]:
         """Return what the real system writes after the last frame of a finished file of `at` bytes."""

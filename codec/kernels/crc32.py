@@ -300,52 +300,34 @@ def _by_zlib(crc: int, buf: Bytes, at: int, end: int) -> int:
     return _crc32(buf[at:end], crc ^ _ONES) ^ _ONES
 
 
+@kernel("i8, i8", inline=True)
+def _four(word: int, at: int) -> int:
+    """Return the sum of four bytes, each from its own table. The last byte has the table that starts at `at`."""
+    return (
+        int(_SLICES[at + 768 + (word & 0xFF)])
+        ^ int(_SLICES[at + 512 + (word >> 8 & 0xFF)])
+        ^ int(_SLICES[at + 256 + (word >> 16 & 0xFF)])
+        ^ int(_SLICES[at + (word >> 24 & 0xFF)])
+    )
+
+
+@kernel("i8, i8", inline=True)
+def _eight(word: int, at: int) -> int:
+    """Return the same of eight bytes."""
+    return _four(word, at + 1024) ^ _four(word >> 32, at)
+
+
 @kernel("i8, const u1[], i8, i8")
 def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
     """Return the raw checksum after `buf[at:end]`, computed from tables."""
     while end - at >= 16:
-        word = load_i64le(buf, at) ^ crc
-        more = load_i64le(buf, at + 8)
-        crc = (
-            int(_SLICES[3840 + (word & 0xFF)])
-            ^ int(_SLICES[3584 + (word >> 8 & 0xFF)])
-            ^ int(_SLICES[3328 + (word >> 16 & 0xFF)])
-            ^ int(_SLICES[3072 + (word >> 24 & 0xFF)])
-            ^ int(_SLICES[2816 + (word >> 32 & 0xFF)])
-            ^ int(_SLICES[2560 + (word >> 40 & 0xFF)])
-            ^ int(_SLICES[2304 + (word >> 48 & 0xFF)])
-            ^ int(_SLICES[2048 + (word >> 56 & 0xFF)])
-            ^ int(_SLICES[1792 + (more & 0xFF)])
-            ^ int(_SLICES[1536 + (more >> 8 & 0xFF)])
-            ^ int(_SLICES[1280 + (more >> 16 & 0xFF)])
-            ^ int(_SLICES[1024 + (more >> 24 & 0xFF)])
-            ^ int(_SLICES[768 + (more >> 32 & 0xFF)])
-            ^ int(_SLICES[512 + (more >> 40 & 0xFF)])
-            ^ int(_SLICES[256 + (more >> 48 & 0xFF)])
-            ^ int(_SLICES[more >> 56 & 0xFF])
-        ) & _ONES
+        crc = (_eight(load_i64le(buf, at) ^ crc, 2048) ^ _eight(load_i64le(buf, at + 8), 0)) & _ONES
         at += 16
     if end - at >= 8:
-        word = load_i64le(buf, at) ^ crc
-        crc = (
-            int(_SLICES[1792 + (word & 0xFF)])
-            ^ int(_SLICES[1536 + (word >> 8 & 0xFF)])
-            ^ int(_SLICES[1280 + (word >> 16 & 0xFF)])
-            ^ int(_SLICES[1024 + (word >> 24 & 0xFF)])
-            ^ int(_SLICES[768 + (word >> 32 & 0xFF)])
-            ^ int(_SLICES[512 + (word >> 40 & 0xFF)])
-            ^ int(_SLICES[256 + (word >> 48 & 0xFF)])
-            ^ int(_SLICES[word >> 56 & 0xFF])
-        ) & _ONES
+        crc = _eight(load_i64le(buf, at) ^ crc, 0) & _ONES
         at += 8
     if end - at >= 4:
-        word = load_u32le(buf, at) ^ crc
-        crc = (
-            int(_SLICES[768 + (word & 0xFF)])
-            ^ int(_SLICES[512 + (word >> 8 & 0xFF)])
-            ^ int(_SLICES[256 + (word >> 16 & 0xFF)])
-            ^ int(_SLICES[word >> 24 & 0xFF])
-        ) & _ONES
+        crc = _four(load_u32le(buf, at) ^ crc, 0) & _ONES
         at += 4
     while at < end:
         crc = (crc >> 8) ^ (int(_SLICES[(crc ^ load_u8(buf, at)) & 0xFF]) & _ONES)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.option import Option
+from logwright.codec.rocketmq.formats.commitlog.layout import LEAST_BLANK
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME as LOG
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
 from logwright.corpora.bulk import cut, numbered
@@ -25,7 +26,6 @@ _TOPICS, _QUEUES = 4, 4
 _TIME = 1_700_000_000_000
 """Store time of the first message."""
 _FILE_SIZE = "mappedFileSizeCommitLog"
-_LEAST_LEFT = 8
 OPTIONS = (Option("body.bytes", 200, "Average size of a body in bytes", low=0, high=1 << 20),)
 _LEFT_OUT = ("offsets", "batch_topics")
 """The recipes choose them."""
@@ -47,7 +47,7 @@ class Offsets:
     def add(self, rows: pa.RecordBatch) -> pa.Array:
         out = np.empty(rows.num_rows, np.int64)
         for i, size in enumerate(_sizes(rows).tolist()):
-            if self._size is not None and size + _LEAST_LEFT > self._size - self._at % self._size:
+            if self._size is not None and size + LEAST_BLANK > self._size - self._at % self._size:
                 self._at += -self._at % self._size or self._size
             out[i] = self._at
             self._at += size

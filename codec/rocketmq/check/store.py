@@ -127,7 +127,7 @@ class StoreChecker:
         """The physical offsets of messages that replace lost ones of unknown queues."""
 
     def begin(self, file: PlannedFile) -> None:
-        self._base = (tree.base_of(file.name) or 0) if file.codec == "rocketmq.commitlog" else -1
+        self._base = tree.start_of(file.name) if file.codec == "rocketmq.commitlog" else -1
         self._stop = self._base + file.size
 
     def add(self, window: Window, frames: Frames) -> None:
@@ -235,7 +235,7 @@ class StoreChecker:
         """Check that the files of `consumequeue_ext` have the addresses of the units."""
         for queue, (low, high) in self._addresses.items():
             files = [file for file in self._ext if tree.queue_of(file.name) == queue]
-            bases = [tree.base_of(file.name) or 0 for file in files]
+            bases = [tree.start_of(file.name) for file in files]
             stop = max((base + file.size for base, file in zip(bases, files, strict=True)), default=0)
             if files and min(bases) <= low and high < stop:
                 continue
@@ -251,7 +251,7 @@ class StoreChecker:
 
     def _strays(self) -> Iterator[tuple[str, Fault]]:
         """If the log is damaged, find the messages that are in another file than their own, or split by the end of a file."""
-        name, at = self._locate(self._end)
+        name, at = tree.locate(self._listing, self._end)
         torn = name and any(self._listing.read(name, at, 8))
         logs = tree.logs(self._listing)
         if self._live or not (
@@ -285,7 +285,7 @@ class StoreChecker:
         yield from self._extensions()
         yield from self._index.finish()
         for wrong in self._times.wrong[:_MOST]:
-            name, at = self._locate(wrong.phy)
+            name, at = tree.locate(self._listing, wrong.phy)
             yield name, wrong.fault(at)
         if self._deep and not self._live:
             for fault in checkpoint_faults(self._listing, self._times.newest, self._end):
@@ -296,7 +296,7 @@ class StoreChecker:
         """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""
         holes = np.sort(np.array(self._holes, np.int64))
         logs = tree.logs(self._listing)
-        log_start = (tree.base_of(logs[0].name) or 0) if logs else 0
+        log_start = tree.start_of(logs[0].name) if logs else 0
         for code, runs in self._runs.items():
             if tree.is_light(self._queues.names[code]):
                 continue  # brokers leave gaps
@@ -310,7 +310,7 @@ class StoreChecker:
         pairs = zip(between, (run.steps for run in runs[1:]), strict=True)
         steps = np.concatenate([runs[0].steps, *(part for pair in pairs for part in pair)])
         if number[0] > 0 and not log_start and topic not in self._batches:
-            name, at = self._locate(int(phy[0]))
+            name, at = tree.locate(self._listing, int(phy[0]))
             text = f"queue {queue_id} of {topic} starts at {int(number[0])}, but the log starts at 0"
             severity = Severity.ERROR
             system = "consumers do not get messages of this queue in the first log file"
@@ -323,7 +323,7 @@ class StoreChecker:
         following = np.minimum.accumulate(number[::-1])[::-1]
         for i in faulty[:_MOST].tolist():
             before, after = int(number[i]), int(number[i + 1])
-            name, at = self._locate(int(phy[i + 1]))
+            name, at = tree.locate(self._listing, int(phy[i + 1]))
             if repeated[i + 1]:
                 text = f"queue {queue_id} of {topic}: message {after} is stored twice"
                 system = "consumers get only the first one"
@@ -350,14 +350,6 @@ class StoreChecker:
                 fault = replace(fault, rows_lost=after - before - 1, lost=lost)
             yield name, fault
 
-    def _locate(self, phy: int) -> tuple[str, int]:
-        """Return the file of a message and its offset in the file."""
-        for entry in tree.logs(self._listing):
-            base = tree.base_of(entry.name) or 0
-            if base <= phy < base + entry.size:
-                return entry.name, phy - base
-        return "", 0
-
     def _messages(self, code: int) -> Int64s:
         """Return the facts of the messages of a queue, as a run has them. Its files have those that were not kept, whose tags codes are
         right."""
@@ -380,7 +372,7 @@ class StoreChecker:
     def _units(self) -> Iterator[tuple[str, Fault]]:
         """Check that each unit points to a message of its queue, and that each message has a unit, unless it repeats the one before."""
         logs = tree.logs(self._listing)
-        low = tree.base_of(logs[0].name) or 0 if logs else 0
+        low = tree.start_of(logs[0].name) if logs else 0
         files = self._files.by_queue
         if not files:
             return  # a broker rebuilds all queues
@@ -456,7 +448,7 @@ class StoreChecker:
 
     def _is_dispatched_again(self, phy: int, size: int) -> bool:
         """Return whether a message is also in other queues than its own, which a property lists."""
-        name, at = self._locate(phy)
+        name, at = tree.locate(self._listing, phy)
         return bool(name) and MULTI_DISPATCH in self._listing.read(name, at, min(max(size, 0), _LARGEST))
 
     def _unordered(
@@ -503,7 +495,7 @@ class StoreChecker:
             severity = Severity.ERROR if tree.is_folder_name(queue[0]) else Severity.WARNING
             yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system, 0, lost)
         if len(late):
-            name, at = self._locate(int(late[0]))
+            name, at = tree.locate(self._listing, int(late[0]))
             last = "last message" if len(late) == 1 else f"last {len(late)} messages"
             text = f"no unit yet for the {last} of the log, from offset {int(late[0])} on"
             system = "a broker adds them when it runs, or in its recovery after an unclean stop"
@@ -514,7 +506,7 @@ class StoreChecker:
     ) -> Iterator[tuple[str, Fault]]:
         """Check that the units at these places of a file are at the queue offsets of their messages, which are consecutive: otherwise the
         file has the name of another one."""
-        queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, UNIT.min_size)
+        queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.start_of(file.name), UNIT.min_size)
         if queue is None or queue[0] in self._batches or tree.is_light(queue) or beyond or not len(places):
             return
         shifts, first = base + places - number, int(number[0] - places[0])

@@ -74,7 +74,7 @@ def _progress(listing: Listing) -> tuple[int, int]:
 def _log(listing: Listing) -> dict[str, tuple[int, int]]:
     """Return the position and size of each file of the timer log."""
     return {
-        entry.name: (tree.base_of(entry.name) or 0, entry.size)
+        entry.name: (tree.start_of(entry.name), entry.size)
         for entry in listing.entries()
         if tree.first(entry.name) == tree.TIMER and tree.is_padded(entry.name)
     }

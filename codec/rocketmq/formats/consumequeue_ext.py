@@ -17,7 +17,7 @@ from logwright.codec.columns import binary
 from logwright.codec.describe import I16BE, I64BE, Bytes, Field, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, Part, joined
+from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
@@ -97,16 +97,13 @@ class ConsumeQueueExt(FramedCodec):
     def form(
         self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
     ) -> tuple[Buffer, Int64s]:
-        out = []
         for i, row in enumerate(rows.to_pylist()):
-            del row["position"]
             bits = row["filter_bit_map"] or b""
             if len(bits) > 32767 - _SMALLEST or not 0 <= row["store_timestamp"] < 1 << 48:
                 raise UsageError(
                     f"{NAME}: row {i}: a unit is limited to 32767 bytes, and store_timestamp must be in 0..2^48-1"
                 )
-            out.append(UNIT.pack({**row, "filter_bit_map": bits}))
-        return joined(out)
+        return super().form(rows, at, positions, context)
 
 
 CODEC = ConsumeQueueExt()

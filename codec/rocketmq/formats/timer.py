@@ -6,17 +6,15 @@ Source: `TimerLog`, `TimerWheel`, `Slot` and `TimerMessageStore` of RocketMQ.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from logwright.codec.arrays import Int64s
 from logwright.codec.base import Match
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, Part, joined
+from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
@@ -40,7 +38,7 @@ UNIT = Struct(
     Field("delayed_time", I32BE, "milliseconds from write_time to the delivery"),
     Field("physical_offset", I64BE, "offset of the message in the commit log"),
     Field("message_size", I32BE, "bytes of the message"),
-    Field("topic_hash", I32BE, "hash of the real topic"),
+    Field("topic_hash", I32BE, "hash of the real topic", default=0),
     Field("reserved", I64BE, "0", default=0),
     source="TimerLog.UNIT_SIZE",
 )
@@ -109,20 +107,6 @@ class TimerLog(FramedCodec):
             return Match.NO
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[_MAGIC : _MAGIC + 4], "big")
         return Match.SURE if size == _SIZE and 0 <= magic <= MAGIC_MASK else Match.NO
-
-    def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
-        return {}
-
-    def form(
-        self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
-    ) -> tuple[Buffer, Int64s]:
-        units = [
-            {name: value for name, value in row.items() if value is not None} for row in rows.to_pylist()
-        ]
-        for row in units:
-            row.pop("position", None)
-            row.setdefault("topic_hash", 0)
-        return joined([UNIT.pack(row) for row in units])
 
 
 LOG = TimerLog()

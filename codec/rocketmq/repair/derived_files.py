@@ -175,7 +175,7 @@ class DerivedFiles:
             if folder == tree.BATCH or (folder == tree.QUEUE and tree.is_light(queue)):
                 queues.setdefault(queue, []).append(name)
         places = (
-            (queue, self._place_of(sorted(names, key=_base), self._first[queue]))
+            (queue, self._place_of(sorted(names, key=tree.start_of), self._first[queue]))
             for queue, names in queues.items()
         )
         return {queue: place for queue, place in places if place is not None}
@@ -187,7 +187,7 @@ class DerivedFiles:
         for name in names:
             units = units_of(self._listing, name, self._sizes[name], unit)
             for i in np.flatnonzero(units["physical_offset"] == phy)[:1].tolist():
-                at = _base(name) + i * unit.itemsize
+                at = tree.start_of(name) + i * unit.itemsize
                 return QueueEnd(0 if folder == tree.BATCH else at // unit.itemsize, at)
         return None
 
@@ -250,11 +250,11 @@ class DerivedFiles:
         places = codes[leads] & ADDRESS - 1
         folder = f"{tree.EXT}/{name.partition('/')[2].rpartition('/')[0]}/"
         size = self._config.ext_size
-        bases = [_base(other) for other in self._sizes if other.startswith(folder)]
+        bases = [tree.start_of(other) for other in self._sizes if other.startswith(folder)]
         return bool(among(places // size * size, np.array(sorted(bases), np.int64)).all())
 
     def _message(self, result: Listing, unit: np.void) -> bytes:
-        name, at = next(located(result, int(unit["physical_offset"])))
+        name, at = tree.locate(result, int(unit["physical_offset"]))
         return result.read(name, at, int(unit["size"]))
 
     def _sound_extension(self, name: str) -> bool:
@@ -283,21 +283,10 @@ class DerivedFiles:
         return True
 
 
-def _base(name: str) -> int:
-    return tree.base_of(name) or 0
-
-
 def _below(units: npt.NDArray[np.void], low: int) -> Bools:
     """Return which units point to messages before a physical offset."""
     phy = units["physical_offset"].astype(np.int64)
     return np.asarray((phy >= 0) & (phy < low) & (units["size"] > 0), np.bool_)
-
-
-def located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
-    """Yield the file of a physical offset and the offset in it."""
-    for entry in tree.logs(listing):
-        if 0 <= (at := phy - _base(entry.name)) < entry.size:
-            yield entry.name, at
 
 
 def derived_pieces(

@@ -24,7 +24,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.check.times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.derive import Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
-from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer
+from logwright.codec.rocketmq.formats.commitlog.layout import LEAST_BLANK, has_trailer
 from logwright.codec.rocketmq.formats.commitlog.read import wrong_ports
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
@@ -32,7 +32,6 @@ from logwright.codec.rocketmq.repair.derived_files import (
     QUEUES,
     DerivedFiles,
     derived_pieces,
-    located,
 )
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
@@ -42,7 +41,6 @@ from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import (
-    LEAST_BLANK,
     Log,
     LogFile,
     LostMessage,
@@ -432,7 +430,7 @@ class StoreResult(RepairPlan):
         )
         result = Overlay(self.listing, logs)
         for phy, message in sorted(tagged.items()):
-            name, at = next(located(result, phy))
+            name, at = tree.locate(result, phy)
             rest = result.extents(name, at + len(message), result.size(name))
             result.assemble(name, [*result.extents(name, 0, at), message, *rest])
         for file in logs:

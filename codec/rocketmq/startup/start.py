@@ -113,7 +113,7 @@ class ServedStore(Served):
             kind = part.head["sys_flag"] & TRANSACTION
             part = part.pick((kind != PREPARED) & (kind != ROLLBACK))
             if len(part):
-                places = part.start + part.offset + (tree.base_of(name) or 0)
+                places = part.start + part.offset + tree.start_of(name)
                 yield part, places if name else np.full(len(part), -1)
 
     def lost(self) -> Iterator[LostRows]:

@@ -16,7 +16,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps, QueueEnd
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, V2
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, LEAST_BLANK, MESSAGE, V2
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.formats.page import checkpoint
@@ -36,8 +36,6 @@ _PART = 2 << 20
 """Bytes of messages that are encoded at a time."""
 _VERSION = MESSAGE.offset("magic_code") + 3
 """The byte of a magic code that says the version of a message."""
-_LEAST_LEFT = 8
-"""Bytes left free after the last message of a file, for a blank record."""
 OFFSETS = Option(
     "offsets", "keep", "Queue offsets. keep: those of the column queue_offset, if given; assign: continue each queue's offsets",
     str, choices=("keep", "assign"),
@@ -217,7 +215,7 @@ class StoreBuilder:
     def _assign_offsets(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
         """Return the physical offsets of messages, and for each end of a file the index of the next message and the bytes left."""
         size = self.config.log_size
-        room = size - _LEAST_LEFT
+        room = size - LEAST_BLANK
         for i in np.flatnonzero(sizes > room)[:1].tolist():
             raise UsageError(
                 f"row {self.rows + i}: the message takes {sizes[i]} bytes, but a file of {size} bytes holds at most {room}",
@@ -229,7 +227,7 @@ class StoreBuilder:
         at, done, before = self.log.at, 0, 0
         while True:
             left = size - at % size
-            fitting = max(int(np.searchsorted(ends, before + left - _LEAST_LEFT, "right")), done)
+            fitting = max(int(np.searchsorted(ends, before + left - LEAST_BLANK, "right")), done)
             out[done:fitting] = at - before + ends[done:fitting] - sizes[done:fitting]
             if fitting == len(sizes):
                 return out, blanks
@@ -291,7 +289,7 @@ class StoreBuilder:
         index.full_at = self.state.full_at
         names = _index_files(self.listing)
         if names:
-            index.newest = max(tree.base_of(name) or 0 for name in names)
+            index.newest = max(tree.start_of(name) for name in names)
             head = HEAD + 4 * self.config.slots
             index.resume(names[-1], self.listing.read(names[-1], 0, head))
             if index.name:

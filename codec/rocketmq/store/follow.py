@@ -60,7 +60,7 @@ class StoreFollow(Follow):
 
 def bounds(listing: Listing) -> dict[str, tuple[int, int | None]]:
     """Return the first and the last physical offset that each commit log file can have; None for the last file."""
-    bases = {entry.name: tree.base_of(entry.name) or 0 for entry in tree.logs(listing)}
+    bases = {entry.name: tree.start_of(entry.name) for entry in tree.logs(listing)}
     ordered = sorted(set(bases.values()))
     following = dict(pairwise(ordered))
     return {name: (base, following[base] - 1 if base in following else None) for name, base in bases.items()}

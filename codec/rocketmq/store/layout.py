@@ -131,7 +131,7 @@ class Store(RowLayout):
         files.sort(
             key=lambda file: (
                 _ROLES.index(file.role),
-                tree.base_of(file.name) or 0 if tree.is_log(file.name) else 0,
+                tree.start_of(file.name) if tree.is_log(file.name) else 0,
                 file.name,
             )
         )
@@ -242,7 +242,7 @@ def _gaps(
     """Yield faults of missing files between two others. `noun`: what the files are. `lost`: what follows for a broker."""
     size = tree.size_of(logs) or 0
     for before, after in pairwise(logs):
-        end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
+        end, start = tree.start_of(before.name) + size, tree.start_of(after.name)
         if size and start > end:
             text = f"the {noun} has a gap from {end} to {start}: a file is missing"
             system = f"a broker loads the store; {lost}"
@@ -269,7 +269,7 @@ def _beyond_log(
     listing: Listing, files: Sequence[PlannedFile], logs: Sequence[Entry]
 ) -> Iterator[tuple[str, Fault]]:
     """Yield the fault of missing files after the last one, if units of consume queues point there. Of many queues some are looked at."""
-    end = (tree.base_of(logs[-1].name) or 0) + (tree.size_of(logs) or 0)
+    end = tree.start_of(logs[-1].name) + (tree.size_of(logs) or 0)
     last = {tree.queue_of(file.name): file for file in files if file.codec in _QUEUES}
     beyond: list[int] = []
     for file in list(last.values())[:: max(-(-len(last) // _MOST_QUEUES), 1)]:
@@ -362,7 +362,7 @@ def _without_wheel(files: Sequence[PlannedFile], timer: Sequence[Entry]) -> Iter
 def _beyond_timer_log(listing: Listing, timer: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
     """Yield the fault of missing files at the end of the timer log, if it was flushed beyond its end."""
     flushed = int.from_bytes(tree.content(listing, tree.TIMER_CHECK, FLUSHED, 8), "big", signed=True)
-    end = max((entry.size + (tree.base_of(entry.name) or 0) for entry in timer), default=0)
+    end = max((entry.size + tree.start_of(entry.name) for entry in timer), default=0)
     if flushed > end:
         text = f"the timer log ends at {end}, but timercheck says that it was flushed up to {flushed}: files are missing"
         system = "a broker does not deliver some of the messages whose units are there"
@@ -383,7 +383,7 @@ def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
             text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
             system = f"a broker may truncate the {'queue' if queue else 'log'}"
             yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, system)
-        elif (unit := UNITS.get(tree.first(file.name))) and (tree.base_of(file.name) or 0) % unit.itemsize:
+        elif (unit := UNITS.get(tree.first(file.name))) and tree.start_of(file.name) % unit.itemsize:
             text = f"the number of the name is not a multiple of the {unit.itemsize} bytes of a unit"
             system = "consumers get messages of this queue under other queue offsets, or not at all"
             yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system)

@@ -31,7 +31,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
-from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, MESSAGE
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, LEAST_BLANK, MESSAGE
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, replacements, store_timestamps
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.store import tree
@@ -40,8 +40,6 @@ from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Bytes, Frames, Window
 
-LEAST_BLANK = 8
-"""Size of the smallest blank record in bytes."""
 _UNIT = dtype_of(UNIT)
 UNITS = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
 """The units of queues by folder."""
@@ -248,7 +246,7 @@ def _first_offset(listing: Listing, entry: Entry) -> int:
     at = MESSAGE.offset("physical_offset")
     head = listing.read(entry.name, 0, at + 8)
     if not CODEC.known(head) or int.from_bytes(head[4:8], "big") == BLANK_MAGIC:
-        return tree.base_of(entry.name) or 0
+        return tree.start_of(entry.name)
     return int.from_bytes(head[at:], "big")
 
 
@@ -259,7 +257,7 @@ def renamed(listing: Listing, logs: Sequence[Entry]) -> set[str]:
     """
     size = tree.size_of(logs) or 1
     firsts = {entry.name: _first_offset(listing, entry) for entry in logs}
-    bases = {tree.base_of(name) or 0: name for name in firsts}
+    bases = {tree.start_of(name): name for name in firsts}
     usual = Counter(base % size for base in bases).most_common(1)
     out = set()
     for base, name in bases.items():
@@ -286,7 +284,7 @@ class Log:
         self._damaged: list[Entry] = []
         self._edges: dict[str, _Edges] = {}
         logs, size = tree.logs(listing), self.config.log_size
-        starts = Counter((tree.base_of(entry.name) or 0) % size for entry in logs)
+        starts = Counter(tree.start_of(entry.name) % size for entry in logs)
         self._origin = max(sorted(starts), key=lambda start: starts[start], default=0)
         if self._origin:  # The files may have been renamed.
             starts = Counter(_first_offset(listing, entry) % size for entry in logs)
@@ -304,7 +302,7 @@ class Log:
         for collection in (self._files, self._damaged, self._edges):
             collection.clear()
         for entry in tree.logs(self.listing):
-            file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
+            file = LogFile(entry.name, tree.start_of(entry.name), entry.size)
             claims = file.base, file.base + max(size, entry.size)
             copy = file.base in self._files
             for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
@@ -384,7 +382,7 @@ class Log:
         offsets = np.array(sorted(listed), np.int64)
         size = self.config.log_size
         for entry in self._damaged:
-            base = tree.base_of(entry.name) or 0
+            base = tree.start_of(entry.name)
             span = size if self._base(base) == base and entry.size < size else entry.size
             for window, frames in log_frames(self.listing, entry, (0, 1 << 62), listed):
                 self._note_edges(entry.name, base, window, frames)
@@ -419,7 +417,7 @@ class Log:
         room = before.size - last.end
         if room <= 0 or (first is not None and not first.start):
             return
-        number = max((tree.base_of(before.name) or 0) + last.end + last.moved, 0)
+        number = max(tree.start_of(before.name) + last.end + last.moved, 0)
         pieces = [
             Copy(before.name, last.end, before.size),
             Copy(after.name, 0, after.size if first is None else first.stop),
@@ -450,7 +448,7 @@ class Log:
             if not tree.is_light(queue):
                 yield (
                     queue,
-                    (tree.base_of(file.name) or 0) // unit.itemsize,
+                    tree.start_of(file.name) // unit.itemsize,
                     units_of(self.listing, file.name, file.size, unit),
                 )
 

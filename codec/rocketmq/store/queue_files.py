@@ -27,9 +27,7 @@ class QueueFiles:
         self._bases: dict[tuple[str, int], list[tuple[int, PlannedFile]]] = {}
         self._longest = 0
         for queue, files in self.by_queue.items():
-            own = [
-                (tree.base_of(file.name) or 0, file) for file in files if tree.first(file.name) == tree.QUEUE
-            ]
+            own = [(tree.start_of(file.name), file) for file in files if tree.first(file.name) == tree.QUEUE]
             self._bases[queue] = sorted(own, key=itemgetter(0))
             self._longest = max([self._longest, *(file.size for _, file in own)])
 
@@ -49,7 +47,7 @@ class QueueFiles:
     def lists_others(self, queue: tuple[str, int], first: int, stop: int, low: int) -> bool:
         """Return whether units other than those of queue offsets `first` to `stop` point into the log at `low` or above."""
         for file in self.by_queue.get(queue, ()):
-            base, width = tree.base_of(file.name) or 0, UNIT.min_size
+            base, width = tree.start_of(file.name), UNIT.min_size
             if tree.first(file.name) != tree.QUEUE or base % width:
                 return True
             before = self.units(queue, base // width, min(base // width + file.size // width, first))

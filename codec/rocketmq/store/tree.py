@@ -198,6 +198,11 @@ def base_of(name: str) -> int | None:
     return int(digits) if _NUMBER.fullmatch(digits) and int(digits) < 1 << 63 else None
 
 
+def start_of(name: str) -> int:
+    """Return the offset of the first byte of a file, which is the number in its name; 0 for another name."""
+    return base_of(name) or 0
+
+
 def is_padded(name: str) -> bool:
     """Return whether the name of a file is a number of 20 digits. Others are loaded in another order, or not at all."""
     return base_of(name) is not None and len(name.rpartition("/")[2]) == 20
@@ -275,7 +280,15 @@ def _log_folders(listing: Listing, options: Options) -> list[str]:
 def logs(listing: Listing) -> list[Entry]:
     """Return the commit log files in numerical order."""
     entries = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
-    return sorted(entries, key=lambda entry: (base_of(entry.name) or 0, entry.name))
+    return sorted(entries, key=lambda entry: (start_of(entry.name), entry.name))
+
+
+def locate(listing: Listing, phy: int) -> tuple[str, int]:
+    """Return the commit log file of a physical offset, and the offset in the file; "" and 0 without one."""
+    for entry in logs(listing):
+        if 0 <= (at := phy - start_of(entry.name)) < entry.size:
+            return entry.name, at
+    return "", 0
 
 
 def copies(listing: Listing) -> dict[str, str]:
@@ -311,7 +324,7 @@ def size_of(entries: Sequence[Entry]) -> int | None:
     """
     queues: dict[str, list[int]] = {}
     for entry in entries:
-        queues.setdefault(mapped_queue(entry.name), []).append(base_of(entry.name) or 0)
+        queues.setdefault(mapped_queue(entry.name), []).append(start_of(entry.name))
     steps = [
         after - before for bases in queues.values() for before, after in itertools.pairwise(sorted(bases))
     ]

@@ -226,7 +226,7 @@ def _queues(listing: Listing, plan: Plan) -> list[Group]:
             "queue_id": number,
             "batch": batch,
             "offsets": offsets.get((topic, number), []),
-            "log_start": (tree.base_of(logs[0].name) or 0) if logs else 0,
+            "log_start": tree.start_of(logs[0].name) if logs else 0,
         }
         out.append(Group((Run(tuple(queue_parts)),), params))
     return out

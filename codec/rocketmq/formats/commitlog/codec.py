@@ -26,7 +26,7 @@ from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
-from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, SMALLEST, TRAILER
+from logwright.codec.rocketmq.formats.commitlog.layout import LEAST_BLANK, MESSAGE, SMALLEST, TRAILER
 from logwright.codec.rocketmq.formats.commitlog.read import (
     Messages,
     compressed,
@@ -53,8 +53,6 @@ BODY_LIMIT = Option(
     low=1,
     high=(1 << 31) - 1,
 )
-_LEAST_LEFT = 8
-"""Bytes that a broker leaves free after the last message of a file, for the blank record."""
 
 
 @dataclass
@@ -261,9 +259,9 @@ class CommitLog(FramedCodec):
         size = context.options["mappedFileSizeCommitLog"]
         if size is None:
             return
-        if at > size - _LEAST_LEFT:
+        if at > size - LEAST_BLANK:
             raise UsageError(
-                f"{NAME}: the messages take {at} bytes, but a file of {size} bytes holds at most {size - _LEAST_LEFT}",
+                f"{NAME}: the messages take {at} bytes, but a file of {size} bytes holds at most {size - LEAST_BLANK}",
                 advice="Write fewer rows to this file, or set mappedFileSizeCommitLog",
             )
         yield Zeros(size - at)

@@ -139,6 +139,8 @@ BLANK = Struct(
     Field("magic_code", U32BE, "0xcbd43194", only=BLANK_MAGIC),
     doc="The last record of a full file, written if the next message did not fit. The bytes after it are undefined.",
 )
+LEAST_BLANK = BLANK.head_size
+"""Bytes that a broker leaves free after the last message of a file, for the blank record."""
 
 HEAD = MESSAGE.head_size
 STORE_TIMESTAMP = MESSAGE.offset("born_host") + HOST_V4
