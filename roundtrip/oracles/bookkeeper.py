@@ -72,9 +72,8 @@ def _oracle() -> _Oracle:
     return _oracles[0]
 
 
-def available() -> str | None:
-    """Return why it is not available here; None if it is. The first call fetches its jars."""
-    return _PROJECT.why_not()
+available = _PROJECT.why_not
+"""Return why it is not available here; None if it is. The first call fetches its jars."""
 
 
 def _ask(op: str, **fields: Any) -> tuple[list[Any], Any]:

@@ -15,10 +15,8 @@ _SOURCES = Path(__file__).parent / "java" / "pulsar"
 _PROJECT = Project(_SOURCES / "pom.xml", _SOURCES, SHARED)
 SESSION = Session(_PROJECT, "logwright.oracle.pulsar.Oracle", "-Xmx400m")
 
-
-def available() -> str | None:
-    """Return why it is not available here; None if it is. The first call fetches its jars."""
-    return _PROJECT.why_not()
+available = _PROJECT.why_not
+"""Return why it is not available here; None if it is. The first call fetches its jars."""
 
 
 def write(metadata: Mapping[str, Any], **content: Any) -> list[bytes]:

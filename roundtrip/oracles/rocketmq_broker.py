@@ -32,10 +32,8 @@ _SETTINGS = {
 }
 """The broker never deletes anything, whatever its age and however full the disk."""
 
-
-def available() -> str | None:
-    """Return why a broker cannot be started here; None if it can. The first call fetches its jars."""
-    return _PROJECT.why_not()
+available = _PROJECT.why_not
+"""Return why a broker cannot be started here; None if it can. The first call fetches its jars."""
 
 
 def _free_ports(count: int) -> list[int]:

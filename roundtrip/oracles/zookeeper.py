@@ -75,10 +75,8 @@ _FLAGS = (
     "-Dzookeeper.skipACL=yes",
 )
 
-
-def available() -> str | None:
-    """Return why ZooKeeper cannot be used here; None if it can."""
-    return PROJECT.why_not()
+available = PROJECT.why_not
+"""Return why ZooKeeper cannot be used here; None if it can."""
 
 
 @functools.cache

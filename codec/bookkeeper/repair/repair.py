@@ -428,12 +428,7 @@ class RepairedBookie(RepairPlan):
 
     def _plan_index(self) -> None:
         """Rebuild the index files that do not have exactly the entries of the result."""
-        index = LocationIndex()
-        seen: set[int] = set()
-        for number, file in self.kept_logs:
-            if number not in seen:  # the first directory wins
-                seen.add(number)
-                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + file.shift + 4)
+        index = self._locations_in("")
         places = index.ledgers()
         in_logs = index.joined()
         ledgers = {*places, *self.survey.ledgers, *self.unkeyed}
@@ -544,10 +539,11 @@ class RepairedBookie(RepairPlan):
         return (data.key, data.lac or b"") != (key, lac or b"")
 
     def _locations_in(self, prefix: str) -> LocationIndex:
-        """Return the locations of all entries in the logs of a directory."""
-        index = LocationIndex()
+        """Return the locations of all entries in the logs of a directory. Of logs with the same id the first one counts."""
+        index, seen = LocationIndex(), set[int]()
         for number, file in self.kept_logs:
-            if self.moved.get(file.name, file.name).startswith(prefix):
+            if number not in seen and self.moved.get(file.name, file.name).startswith(prefix):
+                seen.add(number)
                 index.add(file.ledger, file.entry, location_of(number, 0) + file.start + file.shift + 4)
         return index
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE
-from logwright.codec.bookkeeper.formats.index import CODEC, FENCED, MAGIC, NEWEST, SLOT
+from logwright.codec.bookkeeper.formats.index import CODEC, FENCED, MAGIC, NEWEST, SLOT, FileInfo
 from logwright.codec.bookkeeper.startup import errors
 from logwright.codec.bookkeeper.startup.errors import JavaError, allocate, io_error, unchecked
 from logwright.codec.fault import UnsupportedError
@@ -117,11 +117,8 @@ class IndexFile:
         key = self.key or b""
         if 20 + len(key) + len(self.lac or b"") > START:
             raise unchecked(_OVERFLOW)
-        head = MAGIC + self.version.to_bytes(4, "big", signed=True) + len(key).to_bytes(4, "big") + key
-        head += (self.state & 0xFFFFFFFF).to_bytes(4, "big")
-        if self.version >= 1:
-            head += len(self.lac or b"").to_bytes(4, "big") + bytes(self.lac or b"")
-        return head.ljust(START, b"\0")
+        lac = b"" if self.version < 1 else self.lac or b""
+        return FileInfo(self.version, key, self.state, lac).form()
 
     def _write_header(self) -> None:
         header = self._header()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +19,12 @@ from logwright.codec.bookkeeper.store import builder, facts, rocks, tree, views
 from logwright.codec.bookkeeper.store.known import KnownLedgers, known_ledgers
 from logwright.codec.bookkeeper.store.missing import missing_entries
 from logwright.codec.bookkeeper.store.tree import Place, Tree
+from logwright.codec.bookkeeper.store.views import parts
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.plural import count
-from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
-from logwright.codec.store.roots import Root
 from logwright.codec.store.staged_rows import RowLayout
-from logwright.codec.store.view import Group, Part
 
 NAME = "bookkeeper.bookie"
 _PROBES = (
@@ -73,10 +71,12 @@ class Bookie(RowLayout):
         kinds = {kind for kind in ("journal", "ledger") for name in folders if name.startswith(kind)}
         return Match.NAME if len(kinds) == 2 else Match.NO
 
-    def roots(self, options: Options) -> Sequence[Root]:
-        return tree.roots(options)
+    roots = staticmethod(tree.roots)
 
     # Reading
+
+    parts = staticmethod(parts)
+    facts = staticmethod(facts.facts)
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Plan entry logs and journals as primary files, by id, and index files as derived ones."""
@@ -96,12 +96,6 @@ class Bookie(RowLayout):
         )
         return Plan(tuple(files), faults, _facts(bookie), missing)
 
-    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-        return views.parts(listing, plan, view, options)
-
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        return facts.facts(listing, plan)
-
     # Writing
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
@@ -111,8 +105,7 @@ class Bookie(RowLayout):
         """
         return sorted(names, key=lambda name: (_commit_rank(name), name))
 
-    def row_builder(self, listing: Listing | None, name: str, options: Options) -> Builder:
-        return builder.BookieBuilder(listing, name, options)
+    row_builder = builder.BookieBuilder
 
 
 def _is_directory(listing: Listing, prefix: str) -> bool:
@@ -148,22 +141,13 @@ def _planned(
     if not prefix:
         return PlannedFile(name, size, Role.FOREIGN)
     place, inner = places[prefix], name[len(prefix) :]
-    if tree.log_id(inner) is not None and place in bookie.ledgers:
-        return PlannedFile(
-            name,
-            size,
-            Role.PRIMARY,
-            tree.ENTRY_LOG,
-            {"number": tree.log_id(inner), "ledgers": ledgers.in_file(name)},
-        )
-    if tree.journal_id(inner) is not None and place in bookie.journals:
-        return PlannedFile(
-            name,
-            size,
-            Role.PRIMARY,
-            tree.JOURNAL,
-            {"number": tree.journal_id(inner), "ledgers": ledgers.in_file(name)},
-        )
+    for number, codec, owners in (
+        (tree.log_id(inner), tree.ENTRY_LOG, bookie.ledgers),
+        (tree.journal_id(inner), tree.JOURNAL, bookie.journals),
+    ):
+        if number is not None and place in owners:
+            hints = {"number": number, "ledgers": ledgers.in_file(name)}
+            return PlannedFile(name, size, Role.PRIMARY, codec, hints)
     if tree.ledger_of(inner) is not None and place in bookie.indexes:
         return PlannedFile(name, size, Role.DERIVED, tree.INDEX, {"number": tree.ledger_of(inner)})
     if inner.startswith((f"{tree.LOCATIONS}/", f"{tree.LEDGERS}/", "metadata-cache/")):

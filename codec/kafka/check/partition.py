@@ -71,7 +71,7 @@ class PartitionChecker:
         self._evidence = Evidence.of(
             listing, {file.name: file.size for file in plan.files}, bases, start, never_compacted
         )
-        recovery_points = readable_checkpoint(listing, RECOVERY_POINT_FILE) or {}
+        recovery_points = readable_checkpoint(listing.parent(), RECOVERY_POINT_FILE) or {}
         self._recovery_point = recovery_points.get(parse_directory(listing.name), 0)
         """The offset up to which the broker trusts the log after an unclean stop."""
         snapshots = {

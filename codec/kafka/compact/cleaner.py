@@ -44,7 +44,7 @@ from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.loader import Loaded
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.kafka.startup.start import above_of, load
-from logwright.codec.kafka.store.evidence import checkpoint_above
+from logwright.codec.kafka.store.evidence import read_checkpoint
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.store.build import Piece
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, modified
@@ -124,7 +124,7 @@ def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None =
     state = loaded.producers.state.reloaded(config.now, options["producer.id.expiration.ms"])
     first = options["first.dirty.offset"]
     if first is None:
-        first = (checkpoint_above(listing, CLEANER_FILE) or {}).get(parse_directory(listing.name))
+        first = (read_checkpoint(listing.parent(), CLEANER_FILE) or {}).get(parse_directory(listing.name))
     done = _Round(listing, plan, overlay, loaded, options, config.now, interval, LastRecords(state.producers))
     done.notes += notes
     done.select(first)

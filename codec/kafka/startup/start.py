@@ -56,7 +56,7 @@ from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
 from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
 from logwright.codec.kafka.startup.segment import LogSegment
-from logwright.codec.kafka.store.evidence import checkpoint_above
+from logwright.codec.kafka.store.evidence import read_checkpoint
 from logwright.codec.kafka.store.raft_log import check_raft_log
 from logwright.codec.kafka.store.raft_snapshots import read_snapshot
 from logwright.codec.option import Options
@@ -385,7 +385,7 @@ class Above:
         """Return the partition's entry in a checkpoint. A number that cannot be parsed is a warning. Any other error takes the log directory
         offline."""
         try:
-            return (checkpoint_above(self.listing, name) or {}).get(self.where)
+            return (read_checkpoint(self.listing.parent(), name) or {}).get(self.where)
         except ParseError as error:
             if not error.system:
                 raise text_error(name, error) from error

@@ -98,21 +98,20 @@ class Checkpoints:
     """Whether the log was ever compacted; None if that is unknown."""
 
 
-def checkpoint_above(listing: Listing, name: str) -> Mapping[Any, int] | None:
-    """Return the offsets of a checkpoint in the log directory of a partition, by topic and partition; None if it is absent.
+def read_checkpoint(directory: Listing | None, name: str) -> Mapping[Any, int] | None:
+    """Return the offsets of a checkpoint in a log directory, by topic and partition; None if it is absent.
 
     Raises `ParseError` and `UnreadableError`.
     """
-    above = listing.parent()
-    if above is None or name not in {entry.name for entry in above.entries()}:
+    if directory is None or name not in {entry.name for entry in directory.entries()}:
         return None
-    return _offsets(above.read(name))
+    return _offsets(directory.read(name))
 
 
-def readable_checkpoint(listing: Listing, name: str) -> Mapping[Any, int] | None:
+def readable_checkpoint(directory: Listing | None, name: str) -> Mapping[Any, int] | None:
     """Return the same; None also if it cannot be read."""
     try:
-        return checkpoint_above(listing, name)
+        return read_checkpoint(directory, name)
     except (DescriptionError, LogwrightError):
         return None
 
@@ -130,15 +129,15 @@ def checkpoints(listing: Listing) -> Checkpoints:
         return Checkpoints()
     internal = True if where.topic in _COMPACTED else None
     # The entries describe the partition itself, not a future replica or a stray directory.
-    if listing.parent() is None or not is_partition(listing.name):
+    above = listing.parent()
+    if above is None or not is_partition(listing.name):
         return Checkpoints(compacted=internal)
-
     ends = {
-        name: (readable_checkpoint(listing, name) or {}).get(where)
+        name: (readable_checkpoint(above, name) or {}).get(where)
         for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE)
     }
     witnesses = tuple(Witness(end, f"../{name}") for name, end in ends.items() if end is not None)
-    cleaned = readable_checkpoint(listing, CLEANER_FILE)
+    cleaned = readable_checkpoint(above, CLEANER_FILE)
     return Checkpoints(witnesses, internal if cleaned is None else internal or where in cleaned)
 
 

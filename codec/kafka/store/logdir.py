@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from logwright.codec.base import Match
 from logwright.codec.deferred import deferred
-from logwright.codec.fault import Fault, Kind, UnreadableError
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
@@ -34,6 +34,7 @@ from logwright.codec.kafka.names import (
     why_misnamed,
 )
 from logwright.codec.kafka.options import LOG_DIRECTORY
+from logwright.codec.kafka.store.evidence import readable_checkpoint
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.layout import Layout, RepairedStore
 from logwright.codec.option import Options
@@ -43,8 +44,11 @@ from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, fold
 from logwright.codec.store.view import Part
 
 if TYPE_CHECKING:
+    from logwright.codec.engine.startup import Startup
+    from logwright.codec.kafka.startup import server
     from logwright.codec.kafka.store import logdir_builder
 else:
+    server = deferred("logwright.codec.kafka.startup", "server")
     logdir_builder = deferred("logwright.codec.kafka.store", "logdir_builder")
 
 _OWN = {*CHECKPOINTS, CLEANER_FILE, CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES_FILE}
@@ -124,15 +128,6 @@ LAYOUT = LogDirectoryLayout()
 
 # For reading
 
-
-if TYPE_CHECKING:
-    from logwright.codec.engine.startup import Startup
-    from logwright.codec.kafka.startup import server
-    from logwright.codec.kafka.store import logdir_builder
-else:
-    server = deferred("logwright.codec.kafka.startup", "server")
-    logdir_builder = deferred("logwright.codec.kafka.store", "logdir_builder")
-
 _SHOWN = 4
 """The number of changed checkpoint entries that a message names."""
 _Partition = tuple[str, int]
@@ -192,26 +187,15 @@ class LogDirectory:
 CONTAINER = LogDirectory()
 
 
-def _offsets(listing: Listing, name: str) -> Mapping[_Partition, int]:
-    """Return the offsets in a checkpoint; none if it is absent or cannot be read."""
-    if name not in {entry.name for entry in listing.entries()}:
-        return {}
-    try:
-        entries = OFFSETS.unpack(listing.read(name))
-    except (ParseError, UnreadableError):
-        return {}
-    return {(str(topic), int(partition)): int(offset) for topic, partition, offset in entries}
-
-
 def _missing_partitions(listing: Listing, stores: Collection[str]) -> Iterator[tuple[str, str, Fault]]:
     """Yield the partitions that have records by a checkpoint, and no folder or nothing in it. A broker removes the entries of a partition
     that it deletes."""
     folders = [name for name in folders_of(listing) if name in stores or not is_partition(name)]
     present = {parse_directory(name) for name in folders} - {None}
-    starts = _offsets(listing, LOG_START_FILE)
+    starts = readable_checkpoint(listing, LOG_START_FILE) or {}
     gone: set[_Partition] = set()
     for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE) if present else ():
-        for place, end in sorted(_offsets(listing, name).items()):
+        for place, end in sorted((readable_checkpoint(listing, name) or {}).items()):
             start = starts.get(place, 0)
             if place in present or place in gone or end <= start:
                 continue

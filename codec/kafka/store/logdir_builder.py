@@ -28,6 +28,7 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.options import LOG_DIRECTORY, WRITING
 from logwright.codec.kafka.store.builder import RETENTION_MS, PartitionBuilder, new_topic_id
+from logwright.codec.kafka.store.evidence import read_checkpoint
 from logwright.codec.kafka.store.folders import FolderOf, OwnFiles, StagedFolderOf, files_by_folder, inside
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.option import Options
@@ -108,15 +109,12 @@ def assemble(listing: Listing | None, parts: Parts, extra: Stage, options: Optio
 
 def stored_offsets(listing: Listing, file: str) -> dict[tuple[str, int], int]:
     """Return the offsets in a checkpoint of a log directory, by topic and partition; none if it is absent. Raises `UsageError`."""
-    if file not in {entry.name for entry in listing.entries()}:
-        return {}
     try:
-        entries = OFFSETS.unpack(listing.read(file))
+        return dict(read_checkpoint(listing, file) or {})
     except ParseError as error:
         raise UsageError(
             f"{file} cannot be parsed: {error.message}", advice="Correct or remove it first"
         ) from None
-    return {(str(topic), int(number)): int(offset) for topic, number, offset in entries}
 
 
 def pack_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:

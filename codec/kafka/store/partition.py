@@ -49,7 +49,7 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.options import LOG_START_OFFSET, STARTING, WRITING
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above, partition_of, stored_epochs
+from logwright.codec.kafka.store.evidence import Evidence, partition_of, read_checkpoint, stored_epochs
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
@@ -209,8 +209,7 @@ class KafkaPartition(Layout):
             )
         return out
 
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        return facts.facts(listing, plan)
+    facts = staticmethod(facts.facts)
 
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)
@@ -556,7 +555,7 @@ def log_start(listing: Listing, options: Options) -> tuple[int | None, list[tupl
         return options["log.start.offset"], []
     where = parse_directory(listing.name)
     try:
-        return ((where and checkpoint_above(listing, LOG_START_FILE)) or {}).get(where), []
+        return ((where and read_checkpoint(listing.parent(), LOG_START_FILE)) or {}).get(where), []
     except (DescriptionError, UnreadableError) as error:
         text, system = f"../{LOG_START_FILE}: {error.message}", "the broker takes the log directory offline"
         return None, [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]

@@ -24,11 +24,10 @@ from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.store import builder, facts, tree, views
 from logwright.codec.rocketmq.store.log import UNITS, renamed
+from logwright.codec.rocketmq.store.views import parts
 from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
-from logwright.codec.store.roots import Root
 from logwright.codec.store.staged_rows import RowLayout
-from logwright.codec.store.view import Group, Part
 
 NAME = "rocketmq.store"
 _DERIVED = {
@@ -108,10 +107,12 @@ class Store(RowLayout):
         only = tree.LOG in folders and folders <= _FOLDERS and not set(names) - _METADATA.keys()
         return Match.MAYBE if only else Match.NO
 
-    def roots(self, options: Options) -> Sequence[Root]:
-        return tree.roots(options)
+    roots = staticmethod(tree.roots)
 
     # Reading
+
+    parts = staticmethod(parts)
+    facts = staticmethod(facts.facts)
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Plan the commit log as primary files, in numerical order, and queues and index as derived ones."""
@@ -135,19 +136,14 @@ class Store(RowLayout):
                 file.name,
             )
         )
-        for i, (file, after) in enumerate(pairwise(files)):
-            if file.role is Role.PRIMARY and after.role is Role.PRIMARY:
-                # Displaced messages of other files are not read twice.
-                claims = (file.hints["number"], after.hints["number"])
-                files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
-        last = _last_with_messages(listing, logs)
-        for i in range(last):
-            files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
-        elsewhere = renamed(listing, logs)
-        for i, file in enumerate(files):
-            if file.name in elsewhere:
-                files[i] = replace(file, hints={**file.hints, "renamed": True})
+        last, elsewhere = _last_with_messages(listing, logs), renamed(listing, logs)
+        for i, file in enumerate(files[: len(logs)]):
+            hints = {**file.hints, "followed": i < last, "renamed": file.name in elsewhere}
+            if i + 1 < len(logs):
+                # Displaced messages of other files are not read twice.
+                hints["claims"] = file.hints["number"], files[i + 1].hints["number"]
+            files[i] = replace(file, hints=hints)
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
         timer = [Entry(file.name, file.size) for file in files if file.codec == TIMER_LOG.name]
         faults = (
@@ -196,12 +192,6 @@ class Store(RowLayout):
             "index_files": sum(file.codec == _DERIVED[tree.INDEX] for file in files),
             "abort": tree.ABORT in names,
         }
-
-    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
-        return facts.facts(listing, plan)
-
-    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
-        return views.parts(listing, plan, view, options)
 
     # Writing
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.base import Codec, LossyColumn, Match
 from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.kafka.formats import payload
@@ -43,6 +42,7 @@ from logwright.codec.kafka.formats.log.layout import (
     least_size,
     struct_at,
 )
+from logwright.codec.kafka.formats.log.suspects import part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
@@ -56,7 +56,7 @@ from logwright.codec.kafka.formats.log.tables import (
 from logwright.codec.kafka.store import evidence
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
-from logwright.codec.window import Around, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Decoded, Frames, Window
 
 if TYPE_CHECKING:
     from logwright.codec import explain
@@ -206,17 +206,10 @@ class KafkaLog(Codec):
         """Return the columns with a format, whose values may not fit it. Records are checked whichever columns are read."""
         return tuple(payload.formats_of(context.options))
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: LogContext
-    ) -> pa.RecordBatch:
-        arrays = [
-            constant(pa.int64(), context.base_offset, 1),
-            numbers(pa.int64(), np.array([size])),
-            numbers(pa.int64(), np.array([frames])),
-            contents(pa.binary(), [tail]),
-            numbers(pa.int64(), np.array([zeros])),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: LogContext
+    ) -> Mapping[str, Any]:
+        return {"base_offset": context.base_offset}
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         head = frames.header
@@ -265,15 +258,8 @@ class KafkaLog(Codec):
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""
         return [*suspects.odd_epochs(frames.header), *suspects.odd_offsets(frames.header)]
 
-    def proved(
-        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
-    ) -> bool:
-        return suspects.proved(window, frame, around, flip, context)
-
-    def part_proved(
-        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
-    ) -> ProvedPart | None:
-        return suspects.part_proved(window, frame, around, flip, context)
+    proved = staticmethod(proved)
+    part_proved = staticmethod(part_proved)
 
     def loss_between(self, around: Around, context: LogContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the offsets between two good batches. The number of records is known only if the headers of the damaged batches
@@ -340,10 +326,7 @@ class KafkaLog(Codec):
         lost = {} if torn else {**context.place(), "first_offset": end, "last_offset": known.end - 1}
         return evidence.ends_early(end, known, after is None, size, lost)
 
-    def encode(
-        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
-    ) -> Iterator[Chunk]:
-        return reencode.encode(rows, frames, file, context)
+    encode = staticmethod(reencode.encode)
 
 
 def _readable(name: str) -> str:

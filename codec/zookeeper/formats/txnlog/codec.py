@@ -27,7 +27,7 @@ from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
-from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, RowFrames, Window
+from logwright.codec.window import Around, Bytes, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
 from logwright.codec.zookeeper.formats.txnlog import layout, reencode
@@ -302,10 +302,7 @@ class TxnLog(Codec):
             dbid = load_i64be(head.data, layout.FILE_HEADER.offset("dbid"))
         return {"file": context.file, "version": version, "dbid": dbid}
 
-    def encode(
-        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
-    ) -> Iterator[Chunk]:
-        return reencode.encode(rows, frames, file, context)
+    encode = staticmethod(reencode.encode)
 
 
 def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext) -> Decoded:
