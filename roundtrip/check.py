@@ -11,7 +11,7 @@ Damaged files obey the laws too: damaged bytes are reproduced. The damage is rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from logwright.codec import registry
@@ -72,13 +72,7 @@ class Outcome:
     at: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "law": self.law,
-            "holds": self.holds,
-            "bytes": self.bytes,
-            "difference": self.difference,
-            "at": self.at,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)

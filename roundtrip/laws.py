@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,7 @@ def any_split(
 ) -> Verdict:
     """Law 4: for each of `sizes`, reading the file in parts of at most that many bytes gives the same rows."""
     specimen = Specimen.of(source, codec, name, **options)
+    verdict = partial(Verdict, "any_split", _subject(specimen))
     expected = specimen.read().table
     checked = 0
     done: set[tuple[tuple[int, int], ...]] = set()
@@ -123,8 +125,8 @@ def any_split(
         differ = tables_differ(expected, joined)
         if differ is not None:
             text = f"in parts of {size} bytes ({len(parts)} parts): {differ[1]}"
-            return Verdict("any_split", _subject(specimen), checked, text, differ[0])
-    return Verdict("any_split", _subject(specimen), checked)
+            return verdict(checked, text, differ[0])
+    return verdict(checked)
 
 
 def kernel_equals_description(
@@ -142,11 +144,11 @@ def kernel_equals_description(
     `limit`: compare only the frames of the first `limit` bytes, at least one. The complete file is read, because the positions of
     frames may be stored at its end.
     """
-    law = "kernel_equals_description"
     specimen = Specimen.of(source, codec, name, **options)
+    verdict = partial(Verdict, "kernel_equals_description", _subject(specimen))
     data = specimen.all_bytes()
     if not specimen.codec.structures:
-        return Verdict(law, _subject(specimen), 0)
+        return verdict(0)
     struct = reference.frame_of(specimen.codec)
     stop_at = len(data) if limit is None or len(data) <= limit else specimen.stretches(limit)[0][1]
     frames = specimen.read("frames", stop=stop_at).table
@@ -162,31 +164,23 @@ def kernel_equals_description(
         except reference.Untold as error:
             if specimen.read().report.faults:
                 raise DamageError(str(error)) from None
-            return Verdict(law, _subject(specimen), i, f"{place}: {error}; the kernel reads it", start)
+            return verdict(i, f"{place}: {error}; the kernel reads it", start)
         except ValueError as error:  # of a description or a compressed stream
             # If the description cannot read a frame, its rows must be unreadable too.
             lost = specimen.with_bytes(data[start:end]).read().report.faults
             if lost:
                 continue
-            return Verdict(
-                law, _subject(specimen), i, f"{place}: description: {error}; the kernel reads it", start
-            )
+            return verdict(i, f"{place}: description: {error}; the kernel reads it", start)
         if stop != end:
-            return Verdict(
-                law,
-                _subject(specimen),
-                i,
-                f"{place}: ends at byte {stop} by description, {end} by kernel",
-                start,
-            )
+            return verdict(i, f"{place}: ends at byte {stop} by description, {end} by kernel", start)
         differ = _fields_differ(struct, values, frames, i)
         if differ:
-            return Verdict(law, _subject(specimen), i, f"{place}: {differ}", start)
+            return verdict(i, f"{place}: {differ}", start)
         wrong = struct.check(data, start, end)
         if wrong:
             field, stored, computed = wrong[0]
             text = f"{place}: {field} is {stored}, {computed} by description, but the scan accepted it"
-            return Verdict(law, _subject(specimen), i, text, start)
+            return verdict(i, text, start)
         described.append(values)
     if rows_of is not None:
         rows = list(rows_of(described))
@@ -200,8 +194,8 @@ def kernel_equals_description(
         if differ_rows is None and len(rows) != len(kernel):
             differ_rows = len(rows), f"{len(rows)} rows by description, {len(kernel)} by kernel"
         if differ_rows is not None:
-            return Verdict(law, _subject(specimen), len(scanned), differ_rows[1], differ_rows[0])
-    return Verdict(law, _subject(specimen), len(scanned))
+            return verdict(len(scanned), differ_rows[1], differ_rows[0])
+    return verdict(len(scanned))
 
 
 def damage_is_seen(
@@ -222,8 +216,8 @@ def damage_is_seen(
     only unchecked bytes were changed). Dropped bytes are reported exactly: the damaged ranges are
     the changed frames, and together with the others they cover the file.
     """
-    law = "damage_is_seen"
     specimen = Specimen.of(source, codec, name, **options)
+    verdict = partial(Verdict, "damage_is_seen", _subject(specimen))
     data = specimen.all_bytes()
     sound = _Sound(specimen, data)
     checked = 0
@@ -232,15 +226,15 @@ def damage_is_seen(
         with guard():
             text = sound.cut(at)
         if text:
-            return Verdict(law, _subject(specimen), checked, f"cut to {at} bytes: {text}", at)
+            return verdict(checked, f"cut to {at} bytes: {text}", at)
     every = ((at, bit) for at in range(len(data)) for bit in range(8))
     for at, bit in every if flips is None else flips:
         checked += 1
         with guard():
             text = sound.flip(at, bit)
         if text:
-            return Verdict(law, _subject(specimen), checked, f"bit {bit} of byte {at} flipped: {text}", at)
-    return Verdict(law, _subject(specimen), checked)
+            return verdict(checked, f"bit {bit} of byte {at} flipped: {text}", at)
+    return verdict(checked)
 
 
 class _Sound:

@@ -54,3 +54,15 @@ def unchecked(codec: Codec) -> Callable[[bytes], bool] | None:
     """Return a test for frames without a checksum, if the codec's first structure has one."""
     test: Callable[[bytes], bool] | None = _known("UNCHECKED").get(codec.name)
     return test
+
+
+def fields(*names: str, number: str = "") -> Described:
+    """Return a function that yields these fields of each frame, and the number of the frame as a field. Frames without the first field, the
+    header or the end record of a file, have no row."""
+
+    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        for i, frame in enumerate(frames):
+            if frame[names[0]] is not None:
+                yield {**({number: i} if number else {}), **{name: frame[name] for name in names}}
+
+    return rows

@@ -20,7 +20,7 @@ from logwright.codec.kafka.formats.log.layout import (
     codec_name,
 )
 from logwright.codec.kernels.compress import decompress
-from logwright.roundtrip.reference import LIMIT, Described
+from logwright.roundtrip.reference import LIMIT, Described, fields
 
 
 def log(batches: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -144,15 +144,6 @@ def _control_type(key: bytes | None) -> str:
     return CONTROL_TYPES.get(values["type"], "UNKNOWN")
 
 
-def _entries(*names: str) -> Described:
-    """Return a decoder for frames that are rows of these fields."""
-
-    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        return ({name: frame[name] for name in names} for frame in frames)
-
-    return rows
-
-
 def _within(name: str) -> Described:
     """Return a decoder for rows that are the items of a field."""
 
@@ -164,8 +155,8 @@ def _within(name: str) -> Described:
 
 ROWS: Mapping[str, Described] = {
     "kafka.log": log,
-    "kafka.index": _entries("position"),
-    "kafka.timeindex": _entries("timestamp"),
-    "kafka.txnindex": _entries("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
+    "kafka.index": fields("position"),
+    "kafka.timeindex": fields("timestamp"),
+    "kafka.txnindex": fields("version", "producer_id", "first_offset", "last_offset", "last_stable_offset"),
     "kafka.producer_snapshot": _within("entries"),
 }

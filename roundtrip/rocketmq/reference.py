@@ -8,7 +8,7 @@ from typing import Any
 from logwright.codec.java import java_string
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import COMPRESSED, V2
-from logwright.roundtrip.reference import Described
+from logwright.roundtrip.reference import Described, fields
 
 
 def messages(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -37,18 +37,6 @@ def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
         name, separator, value = part.partition("\x01")
         if separator and name and value:
             yield name, value
-
-
-def fields(*names: str, number: str = "") -> Described:
-    """Return a function that yields these fields of each frame, and the number of the frame as a field. Frames without the first field, the
-    header or the end record of a file, have no row."""
-
-    def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        for i, frame in enumerate(frames):
-            if frame[names[0]] is not None:
-                yield {**({number: i} if number else {}), **{name: frame[name] for name in names}}
-
-    return rows
 
 
 ROWS: Mapping[str, Described] = {

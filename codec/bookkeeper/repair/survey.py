@@ -20,6 +20,7 @@ from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.keys import MasterKeys
 from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.columns import fixed_at
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.codec import FramedCodec, Part
@@ -133,9 +134,7 @@ def survey_file(
 def _columns(part: Part) -> tuple[Int64s, ...]:
     ids = [part.head[name].astype(np.int64) for name in ("ledger_id", "entry_id")]
     at = np.minimum(part.start + 28, len(part.data) - 8)
-    length = np.zeros(len(part), np.int64)
-    for k in range(8):
-        length = length << 8 | part.data[at + k]
+    length = fixed_at(part.data, at, ">i8").astype(np.int64)
     return ids[0], ids[1], part.start + part.offset, part.end + part.offset, length
 
 

@@ -9,6 +9,7 @@ Source: `ServerConfiguration`, `LedgerDirsManager`, `IndexPersistenceMgr.getLedg
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -416,10 +417,9 @@ class Tree:
         best = (0, 0)
         for place in self.ledgers:
             if self.sizes.get(f"{place.prefix}{name}", 0) >= 16:
-                data = self.listing.read(f"{place.prefix}{name}", 0, 16)
-                mark = (_signed(data[:8]), _signed(data[8:]))
-                if is_before(best, mark):
-                    best = mark
+                journal, offset = struct.unpack(">2q", self.listing.read(f"{place.prefix}{name}", 0, 16))
+                if is_before(best, (journal, offset)):
+                    best = journal, offset
         return best
 
     def marked(self, number: int) -> list[tuple[str, int]]:
@@ -445,10 +445,6 @@ def is_before(mark: tuple[int, int], other: tuple[int, int]) -> bool:
     """Return whether a bookie takes one mark to be before another. It subtracts their numbers, which may overflow."""
     difference = mark[0] - other[0] or mark[1] - other[1]
     return difference % (1 << 64) >= 1 << 63
-
-
-def _signed(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
 
 
 def is_bookie_file(name: str) -> bool:

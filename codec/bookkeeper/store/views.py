@@ -187,7 +187,7 @@ def _entry_rows(batch: pa.RecordBatch, params: Mapping[str, Any]) -> pa.RecordBa
 
 def locate(runs: Sequence[Stream]) -> Located:
     """Return the copy that counts of each entry."""
-    blocks: list[list[Int64s]] = [[] for _ in range(5)]
+    blocks = [np.empty((5, 0), np.int64)]
     for number, run in enumerate(runs):
         for batch in run(("ledger_id", "entry_id", "position")):
             rows = _entry_rows(batch, run.params)
@@ -195,14 +195,9 @@ def locate(runs: Sequence[Stream]) -> Located:
                 continue
             position = np.asarray(rows["position"], np.int64)
             size = np.diff(position, append=position[-1:] + 1024)
-            values = (
-                np.asarray(rows["ledger_id"], np.int64), np.asarray(rows["entry_id"], np.int64),
-                np.full(len(position), number, np.int64), position, size,
-            )  # fmt: skip
-            for block, column in zip(blocks, values, strict=True):
-                block.append(column)
-    empty = np.empty(0, np.int64)
-    ledger, entry, run_of, position, size = (np.concatenate([empty, *block]) for block in blocks)
+            ids = (np.asarray(rows[name], np.int64) for name in ("ledger_id", "entry_id"))
+            blocks.append(np.stack((*ids, np.full(len(position), number), position, size)))
+    ledger, entry, run_of, position, size = np.concatenate(blocks, axis=1)
     order = np.lexsort((position, run_of, entry, ledger))
     ledger, entry = ledger[order], entry[order]
     last = np.ones(len(order), np.bool_)
