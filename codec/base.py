@@ -43,6 +43,11 @@ class Match(IntEnum):
     NAME = 2  # the name matches
     SURE = 3  # the name and the first bytes match
 
+    @classmethod
+    def of(cls, name: bool, content: bool) -> Match:
+        """Return the confidence, if the name matches and the first bytes match."""
+        return cls(2 * name + content)
+
 
 @dataclass(frozen=True)
 class LossyColumn:

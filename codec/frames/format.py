@@ -204,11 +204,7 @@ class FrameFormat(Codec):
         return Table("file", columns, "One row.")
 
     def recognise(self, name: str, head: bytes) -> Match:
-        named = bool(self.pattern.fullmatch(name))
-        known = self.known(head)
-        if named:
-            return Match.SURE if known else Match.NAME
-        return Match.MAYBE if known else Match.NO
+        return Match.of(bool(self.pattern.fullmatch(name)), self.known(head))
 
     @cached_property
     def magic(self) -> bytes:

@@ -360,8 +360,8 @@ def put_entries(
 class IndexWriter:
     """Writes index files. The header and the slots of a file are written when it is full or closed."""
 
-    def __init__(self, slots: int, room: int, newest: int = 0) -> None:
-        self.slots, self.room, self.newest = slots, room, newest
+    def __init__(self, slots: int, room: int) -> None:
+        self.slots, self.room, self.newest = slots, room, 0
         self.name = ""
         self.state = np.zeros(6, np.int64)
         self.front = np.zeros(0, np.uint8)

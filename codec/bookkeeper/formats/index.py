@@ -219,10 +219,7 @@ class Index(Codec):
     system = "the first access to the ledger fails"
 
     def recognise(self, name: str, head: bytes) -> Match:
-        known = head.startswith(MAGIC)
-        if self.pattern.fullmatch(name):
-            return Match.SURE if known else Match.NAME
-        return Match.MAYBE if known else Match.NO
+        return Match.of(bool(self.pattern.fullmatch(name)), head.startswith(MAGIC))
 
     def context(self, name: str, options: Options, **hints: Any) -> IndexContext:
         match = self.pattern.fullmatch(name)

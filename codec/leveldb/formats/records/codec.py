@@ -241,10 +241,8 @@ class RecordCodec(Codec):
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name):
             return Match.NO
-        if len(head) < layout.HEADER:
-            return Match.NAME
         data = np.frombuffer(head, np.uint8)
-        return Match.SURE if sound(data, 0, len(head), layout.BLOCK) >= 0 else Match.NAME
+        return Match.of(True, len(head) >= layout.HEADER and sound(data, 0, len(head), layout.BLOCK) >= 0)
 
     def context(self, name: str, options: Options, **hints: Any) -> RecordContext:
         hints.pop("directory", "")

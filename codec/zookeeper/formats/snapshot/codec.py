@@ -121,12 +121,9 @@ class ZooKeeperSnapshot(Codec):
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = parse(name)
-        named = parsed is not None and parsed.kind == SNAPSHOT
-        compression = COMPRESSION[parsed.compression] if parsed is not None and named else "none"
-        fits = head.startswith(MAGICS.get(compression, MAGIC))
-        if named:
-            return Match.SURE if fits else Match.NAME
-        return Match.MAYBE if head.startswith(MAGIC) else Match.NO
+        if parsed is None or parsed.kind != SNAPSHOT:
+            return Match.of(False, head.startswith(MAGIC))
+        return Match.of(True, head.startswith(MAGICS.get(COMPRESSION[parsed.compression], MAGIC)))
 
     def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
         parsed = parse(name)

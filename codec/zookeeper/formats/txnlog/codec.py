@@ -74,11 +74,7 @@ class TxnLog(Codec):
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = names.parse(name)
-        named = parsed is not None and parsed.kind == names.LOG
-        known = head[: len(layout.MAGIC)] == layout.MAGIC
-        if named:
-            return Match.SURE if known else Match.NAME
-        return Match.MAYBE if known else Match.NO
+        return Match.of(parsed is not None and parsed.kind == names.LOG, head.startswith(layout.MAGIC))
 
     def context(self, name: str, options: Options, **hints: Any) -> TxnLogContext:
         may_be_old = hints.pop("directory", "") != names.VERSION_DIR
