@@ -218,8 +218,16 @@ class Settled:
     """Hints for `Codec.context` of the rows `[start, end)` before `stop`."""
 
 
-def parse_bound(value: Any) -> str | int:
-    """Parse an option of `Follow.range_options`. Raises `ValueError`."""
+def range_options(start: str, end: str, position: str) -> tuple[Option, Option]:
+    """Return the options of these names for `Follow.range_options`. `position` completes the sentence "earliest, latest, or ..."."""
+    text = f"earliest, latest, or {position}. A stream continues from its checkpoint"
+    return (
+        Option(start, "earliest", text, _bound),
+        Option(end, "latest", "The end, which is excluded, in the same form. Not for streams", _bound),
+    )
+
+
+def _bound(value: Any) -> str | int:
     if value in ("earliest", "latest"):
         return str(value)
     try:
@@ -238,8 +246,8 @@ class Follow(ABC):
 
     options: tuple[Option, ...]
     """Options named as in the system's own readers: the directories of a folder, first and last positions, rows per batch."""
-    range_options: tuple[str, str]
-    """Those for the start and the end, which is excluded, if they are earliest, latest or a position (`parse_bound`)."""
+    range_options: tuple[Option, Option]
+    """Those for the start and the end, if they are earliest, latest or a position."""
 
     @abstractmethod
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
@@ -270,12 +278,14 @@ class Follow(ABC):
 
         They may exceed the directory. Raises `UsageError`.
         """
-        if stream and options[self.range_options[1]] != "latest":
+        bounds = [options[option.name] for option in self.range_options]
+        if stream and bounds[1] != "latest":
             raise UsageError(
-                f"{self.range_options[1]} is not for streams, which have no end", advice="Remove the option"
+                f"{self.range_options[1].name} is not for streams, which have no end",
+                advice="Remove the option",
             )
         known = {"earliest": self.begins(plan, view), "latest": end}
-        low, high = (known.get(options[name], options[name]) for name in self.range_options)
+        low, high = (known.get(bound, bound) for bound in bounds)
         return low, high
 
     def fold(self, view: str) -> Fold[Settled] | None:

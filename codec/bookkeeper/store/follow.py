@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER, HEADER_SIZE
 from logwright.codec.bookkeeper.store import tree
-from logwright.codec.capability import Follow, parse_bound
+from logwright.codec.capability import Follow, range_options
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN
@@ -27,22 +27,13 @@ _LOG_BITS, _JOURNAL_BITS = 32, 33
 _JOURNALS = 1 << 30
 """Journals have different numbers if their ids are nearer to each other than this."""
 _PER_LEDGER = "entryLogPerLedgerEnabled"
-
-
+_RANGE = range_options(
+    "startingPosition",
+    "endingPosition",
+    "a position: that of a byte of an entry log plus its id times 2^32; of a journal, plus the low 30 bits of its id times 2^33",
+)
 OPTIONS: tuple[Option, ...] = (
-    Option(
-        "startingPosition",
-        "earliest",
-        "earliest, latest, or a position: that of a byte of an entry log plus its id times 2^32; of a journal, plus the low 30 bits of its "
-        "id times 2^33. A stream continues from its checkpoint",
-        parse_bound,
-    ),
-    Option(
-        "endingPosition",
-        "latest",
-        "The end, which is excluded, in the same form. Not for streams",
-        parse_bound,
-    ),
+    *_RANGE,
     Option(
         _PER_LEDGER,
         None,
@@ -54,7 +45,7 @@ OPTIONS: tuple[Option, ...] = (
 
 class BookieFollow(Follow):
     options = OPTIONS
-    range_options = ("startingPosition", "endingPosition")
+    range_options = _RANGE
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         if view not in VIEWS:

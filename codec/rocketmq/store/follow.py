@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from logwright.codec.capability import Follow, parse_bound
+from logwright.codec.capability import Follow, range_options
 from logwright.codec.fault import UsageError
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Options
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.view import Part
@@ -21,25 +21,11 @@ _HEAD = 8
 """Bytes of a message up to the end of its magic code."""
 
 
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        "startingPhysicalOffset",
-        "earliest",
-        "earliest, latest, or a physical offset. A stream continues from its checkpoint",
-        parse_bound,
-    ),
-    Option(
-        "endingPhysicalOffset",
-        "latest",
-        "The end (exclusive), in the same form. Not for streams",
-        parse_bound,
-    ),
-)
+OPTIONS = range_options("startingPhysicalOffset", "endingPhysicalOffset", "a physical offset")
 
 
 class StoreFollow(Follow):
-    options = OPTIONS
-    range_options = ("startingPhysicalOffset", "endingPhysicalOffset")
+    options = range_options = OPTIONS
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         if view not in (None, VIEW):
