@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ from logwright.readers.resolve import configuration, resolve
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
 from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
 from logwright.readers.usage import suggest_parameters
+from logwright.writers.file import DIRECTORY_LOCK, locked_draft, remove_drafts
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -492,9 +492,8 @@ class Staging:
 
     def __init__(self, files: FileSystem, out: str) -> None:
         self.files, self.out = files, files.real(out)
-        self.above, name = os.path.split(self.out)
-        self.path = os.path.join(self.above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
-        self._ours = re.compile(re.escape(f".{name[:200]}.") + r"[0-9a-f]{32}\.tmp\.lock")
+        self.above, self._name = os.path.split(self.out)
+        self.path = ""
         self._lock: Lock | None = None
         self._created: tuple[str, ...] = ()
 
@@ -502,8 +501,8 @@ class Staging:
         files = self.files
         self._created = make_above(files, self.above)
         try:
-            self._clean()
-            self._lock = files.lock(f"{self.path}.lock")
+            remove_drafts(files, self.above, self._name)
+            self.path, self._lock = locked_draft(files, self.above, self._name, DIRECTORY_LOCK)
             files.mkdir(self.path)
             exists = files.stat(self.out) is not None
             files.adopt(self.path, self.out if exists else self.above, permissions=exists)
@@ -529,22 +528,10 @@ class Staging:
                 f"the copy is complete, but syncing its directory failed ({error.strerror})", path=self.out
             ) from error
 
-    def _clean(self) -> None:
-        for item in self.files.listdir(self.above):
-            if item.directory or not self._ours.fullmatch(item.name):
-                continue
-            path = os.path.join(self.above, item.name)
-            lock = self.files.lock(path)
-            if lock is not None:
-                try:
-                    remove_tree(self.files, path.removesuffix(".lock"))
-                    self.files.remove(path)
-                finally:
-                    lock.release()
-
     def _undo(self) -> None:
-        with contextlib.suppress(OSError):
-            remove_tree(self.files, self.path)
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                remove_tree(self.files, self.path)
         with contextlib.suppress(OSError):
             self._free()
         unmake(self.files, self._created)
@@ -553,6 +540,6 @@ class Staging:
         if self._lock is not None:
             lock, self._lock = self._lock, None
             try:
-                self.files.remove(f"{self.path}.lock")
+                self.files.remove(self.path + DIRECTORY_LOCK)
             finally:
                 lock.release()

@@ -24,6 +24,7 @@ from logwright.writers.filesystem import (
     explained,
     make_above,
     plain_errors,
+    remove_tree,
     unmake,
     write_all,
 )
@@ -34,6 +35,8 @@ _SYNC_BYTES = 64 << 20
 """Bytes between syncs, so that the last sync is short."""
 
 _BUFFER_BYTES = 1 << 20
+DIRECTORY_LOCK = ".lock"
+"""Added to the path of the draft of a directory, this is the path of the file that is locked."""
 
 
 class Draft:
@@ -62,7 +65,7 @@ class Draft:
         self._created = make_above(files, self._above)
         try:
             remove_drafts(files, self._above, name)
-            self._draft, self._lock = _locked(files, self._above, name)
+            self._draft, self._lock = locked_draft(files, self._above, name)
             # Opened, not created: the lock has created it, so that a cleanup of killed writers finds it locked from the start.
             self._file = files.open(self._draft)
             exists = files.stat(self._target) is not None
@@ -221,18 +224,19 @@ def _refuse_running_above(files: FileSystem, above: str) -> None:
         refuse_running(files, layout, above)
 
 
-def _locked(files: FileSystem, above: str, name: str) -> tuple[str, Lock]:
+def locked_draft(files: FileSystem, above: str, name: str, suffix: str = "") -> tuple[str, Lock]:
+    """Return the path of a new draft, and the lock of the file at this path plus the suffix, which is created."""
     while True:
         # A hidden name that ends in .tmp: no system takes it for one of its files.
         draft = os.path.join(above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
-        lock = files.lock(draft)
+        lock = files.lock(draft + suffix)
         if lock is not None:
             return draft, lock
 
 
 def remove_drafts(files: FileSystem, above: str, name: str) -> None:
-    """Remove what killed writers of this file left."""
-    ours = re.compile(re.escape(f".{name[:200]}.") + r"[0-9a-f]{32}\.tmp")
+    """Remove what killed writers of this file or directory left."""
+    ours = re.compile(re.escape(f".{name[:200]}.") + rf"[0-9a-f]{{32}}\.tmp(?:{re.escape(DIRECTORY_LOCK)})?")
     for item in files.listdir(above):
         path = os.path.join(above, item.name)
         if item.directory or not ours.fullmatch(item.name):
@@ -240,6 +244,8 @@ def remove_drafts(files: FileSystem, above: str, name: str) -> None:
         lock = files.lock(path)
         if lock is not None:
             try:
+                if path.endswith(DIRECTORY_LOCK):
+                    remove_tree(files, path.removesuffix(DIRECTORY_LOCK))
                 files.remove(path)
             finally:
                 lock.release()
