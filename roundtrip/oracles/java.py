@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,12 +160,6 @@ class Project:
                         f"javac refused {', '.join(path.name for path in sources)}: {run.stderr[-2000:]}"
                     )
         return target
-
-
-@functools.cache
-def release(sources: Path, version: str) -> Project:
-    """Return the project of one of several releases. Its `pom.xml` is in a folder named after its version below the `sources` of all."""
-    return Project(sources / version / "pom.xml", sources, SHARED)
 
 
 @contextlib.contextmanager
@@ -321,3 +315,25 @@ class Session:
         assert self._log is not None
         self._log.close()
         self._log = None
+
+
+class Releases:
+    """A program for several releases, each with a JVM of its own. Folders named after the versions, below `poms`, have the `pom.xml`."""
+
+    def __init__(self, poms: Path, main: str, *flags: str, sources: Sequence[Path] = ()) -> None:
+        self._poms, self._sources = poms, sources or (poms, SHARED)
+        self._main, self._flags = main, flags
+        self._sessions: dict[str, Session] = {}
+
+    def _project(self, version: str) -> Project:
+        return Project(self._poms / version / "pom.xml", *self._sources)
+
+    def why_not(self, version: str) -> str | None:
+        """Return why this release cannot be used here; None if it can. The first call fetches its jars."""
+        return self._project(version).why_not()
+
+    def session(self, version: str) -> Session:
+        """Return the JVM of a release."""
+        if version not in self._sessions:
+            self._sessions[version] = Session(self._project(version), self._main, *self._flags)
+        return self._sessions[version]

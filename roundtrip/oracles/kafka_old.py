@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Session, release
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Releases
 
 __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "batches", "down_convert"]
 
 VERSIONS = ("2.8.2", "3.9.1")
-_SOURCES = Path(__file__).parent / "java" / "kafka_old"
-
-
-@functools.cache
-def _session(version: str) -> Session:
-    return Session(release(_SOURCES, version), "logwright.oracle.kafka_old.MessageSets", "-Xmx512m")
-
-
-def available(version: str) -> str | None:
-    """Return why this version cannot be used here; None if it can."""
-    return release(_SOURCES, version).why_not()
+_RELEASES = Releases(
+    Path(__file__).parent / "java" / "kafka_old", "logwright.oracle.kafka_old.MessageSets", "-Xmx512m"
+)
+available, _session = _RELEASES.why_not, _RELEASES.session
 
 
 def batches(version: str, path: str | Path) -> list[dict[str, Any]]:

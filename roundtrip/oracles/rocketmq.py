@@ -5,14 +5,13 @@ Names are RocketMQ's. One store is open at a time; it stays open until the next 
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Session, release
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Releases
 
 __all__ = ["VERSIONS", "JavaError", "Loaded", "OracleError", "Queue", "available", "close", "load", "put"]
 
@@ -26,21 +25,11 @@ FLAGS = (
     ),
     f"-Drmq.logback.configurationFile={SOURCES / 'logback.xml'}",
 )
-
-
+_RELEASES = Releases(SOURCES, "logwright.oracle.rocketmq.Oracle", "-Xmx512m", *FLAGS)
+available, _session = _RELEASES.why_not, _RELEASES.session
 _MOST_LOADS = 400
 """A store keeps a thread and memory after its shutdown, so the JVM is restarted after this number."""
 _loads: Counter[str] = Counter()
-
-
-@functools.cache
-def _session(version: str) -> Session:
-    return Session(release(SOURCES, version), "logwright.oracle.rocketmq.Oracle", "-Xmx512m", *FLAGS)
-
-
-def available(version: str = VERSIONS[0]) -> str | None:
-    """Return why this release cannot be used here; None if it can. The first call fetches its jars."""
-    return release(SOURCES, version).why_not()
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session
+from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Releases
 from logwright.roundtrip.oracles.rocketmq import FLAGS, SOURCES
 
 __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "deliver", "drop", "load", "put"]
 
 VERSIONS = ("5.5.0", "5.3.3")
-_SOURCES = Path(__file__).parent / "java" / "rocketmq_timer"
+_RELEASES = Releases(
+    SOURCES,
+    "logwright.oracle.rocketmq.Timers",
+    *("-Xmx512m", "-XX:MaxDirectMemorySize=1g", *FLAGS),
+    sources=(Path(__file__).parent / "java" / "rocketmq_timer", SOURCES, SHARED),
+)
+available, _session = _RELEASES.why_not, _RELEASES.session
 _SETTINGS = {"timerWheelEnable": "true", "fileReservedTime": 1000000, "diskMaxUsedSpaceRatio": 99}
-
-
-@functools.cache
-def _project(version: str) -> Project:
-    return Project(SOURCES / version / "pom.xml", _SOURCES, SOURCES, SHARED)
-
-
-@functools.cache
-def _session(version: str) -> Session:
-    return Session(
-        _project(version),
-        "logwright.oracle.rocketmq.Timers",
-        *("-Xmx512m", "-XX:MaxDirectMemorySize=1g", *FLAGS),
-    )
-
-
-def available(version: str = VERSIONS[0]) -> str | None:
-    """Return why this release cannot be used here; None if it can. The first call fetches its jars."""
-    return _project(version).why_not()
 
 
 def load(version: str, root: str | Path, config: Mapping[str, Any], *, start: bool = False) -> bool:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import JavaError, OracleError, Session, release
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Releases
 
 __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "load"]
 
 VERSIONS = ("3.8.4", "3.6.4", "3.4.14")
-_SOURCES = Path(__file__).parent / "java" / "zookeeper_old"
-
-
-@functools.cache
-def _session(version: str) -> Session:
-    return Session(release(_SOURCES, version), "org.apache.zookeeper.server.Loader", "-Xmx1g")
-
-
-def available(version: str) -> str | None:
-    """Return why this version cannot be used here; None if it can."""
-    return release(_SOURCES, version).why_not()
+_RELEASES = Releases(
+    Path(__file__).parent / "java" / "zookeeper_old", "org.apache.zookeeper.server.Loader", "-Xmx1g"
+)
+available, _session = _RELEASES.why_not, _RELEASES.session
 
 
 def load(version: str, data_dir: str | Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
