@@ -65,8 +65,10 @@ _SPEC = (
     *("producer_id", "producer_epoch", "base_sequence", "is_transactional", "delete_horizon_ms"),
 )
 
-available = PROJECT.why_not
-"""Return why Kafka cannot be used here; None if it can. The first call fetches the jars."""
+
+def available() -> str | None:
+    """Return why Kafka cannot be used here; None if it can. The first call fetches the jars."""
+    return PROJECT.why_not()
 
 
 def batches(path: str | Path, *, records: bool = True) -> list[dict[str, Any]]:

@@ -209,7 +209,8 @@ class KafkaPartition(Layout):
             )
         return out
 
-    facts = staticmethod(facts.facts)
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts.facts(listing, plan)
 
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)

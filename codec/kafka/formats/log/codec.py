@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, LossyColumn, Match
+from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.kafka.formats import payload
@@ -42,7 +42,6 @@ from logwright.codec.kafka.formats.log.layout import (
     least_size,
     struct_at,
 )
-from logwright.codec.kafka.formats.log.suspects import part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
@@ -56,7 +55,7 @@ from logwright.codec.kafka.formats.log.tables import (
 from logwright.codec.kafka.store import evidence
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
-from logwright.codec.window import Around, Decoded, Frames, Window
+from logwright.codec.window import Around, Chunk, Decoded, Frames, Window
 
 if TYPE_CHECKING:
     from logwright.codec import explain
@@ -258,8 +257,15 @@ class KafkaLog(Codec):
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""
         return [*suspects.odd_epochs(frames.header), *suspects.odd_offsets(frames.header)]
 
-    proved = staticmethod(proved)
-    part_proved = staticmethod(part_proved)
+    def proved(
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
+    ) -> bool:
+        return suspects.proved(window, frame, around, flip, context)
+
+    def part_proved(
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
+    ) -> ProvedPart | None:
+        return suspects.part_proved(window, frame, around, flip, context)
 
     def loss_between(self, around: Around, context: LogContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the offsets between two good batches. The number of records is known only if the headers of the damaged batches
@@ -326,7 +332,10 @@ class KafkaLog(Codec):
         lost = {} if torn else {**context.place(), "first_offset": end, "last_offset": known.end - 1}
         return evidence.ends_early(end, known, after is None, size, lost)
 
-    encode = staticmethod(reencode.encode)
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
+    ) -> Iterator[Chunk]:
+        return reencode.encode(rows, frames, file, context)
 
 
 def _readable(name: str) -> str:
