@@ -318,7 +318,7 @@ class Session:
 
 
 class Releases:
-    """A program for several releases, each with a JVM of its own. Folders named after the versions, below `poms`, have the `pom.xml`."""
+    """A program for several releases, each in another JVM. Folders named after the versions, below `poms`, have the `pom.xml`."""
 
     def __init__(self, poms: Path, main: str, *flags: str, sources: Sequence[Path] = ()) -> None:
         self._poms, self._sources = poms, sources or (poms, SHARED)

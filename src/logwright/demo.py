@@ -494,7 +494,7 @@ def _served(path: Path, expected: int) -> None:
     """Count the messages that RocketMQ's own store serves from a copy, if it can run."""
     from logwright.roundtrip.oracles import rocketmq
 
-    reason = rocketmq.available()
+    reason = rocketmq.available(rocketmq.VERSIONS[0])
     if reason is not None:
         console.print(f"[yellow]{reason}[/] Skipping the check with RocketMQ itself")
         return
