@@ -17,12 +17,16 @@ from logwright.readers.prefetch import Prefetcher
 
 _OVERLAP = 8 << 10
 """Initial overlap of two parts in bytes. A frame that does not fit adds the missing number of bytes."""
+_LARGE = 4 << 20
+"""A window of more bytes is large."""
 
 
 def walk_ahead(walk: Walk, prefetcher: Prefetcher) -> Generator[Stretch | Hole, None, None]:
-    """Iterate over a walk. In a long file one thread of the prefetcher reads ahead and another scans, while the caller uses the results."""
+    """Iterate over a walk. In a long file one thread of the prefetcher reads ahead and another scans, while the caller uses the results.
+    With two threads, the one that reads a large window also scans it, since the processor's cache still holds a part of it."""
     use_threads = prefetcher.threads > 1 and walk.end - walk.start > 2 * walk.full
-    if not use_threads or walk.codec.single_frame:
+    reads_alone = prefetcher.threads == 2 and walk.full > _LARGE
+    if not use_threads or walk.codec.single_frame or reads_alone:
         return prefetcher.iterate([lambda: iter(walk)], weight, threaded=use_threads)
     ahead = Ahead(walk.file, prefetcher, walk.start, walk.end, walk.full)
     walk.prefetched = ahead.data

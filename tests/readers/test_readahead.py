@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -78,12 +79,18 @@ SIZES = st.lists(
 
 
 @settings(deadline=None)
-@given(sizes=SIZES, flips=st.lists(st.integers(0, 1 << 30), max_size=3), threads=st.sampled_from([2, 3]))
-def test_walk_is_the_same_with_threads(sizes: list[int], flips: list[int], threads: int) -> None:
+@given(
+    sizes=SIZES,
+    flips=st.lists(st.integers(0, 1 << 30), max_size=3),
+    threads=st.sampled_from([2, 3]),
+    large=st.booleans(),
+)
+def test_walk_is_the_same_with_threads(sizes: list[int], flips: list[int], threads: int, large: bool) -> None:
     data = bytearray(log([200] * 100 + sizes))
     for at in flips:
         data[at % len(data)] ^= 1 << at % 8
-    with Prefetcher(threads) as prefetcher:
+    limit = mock.patch.object(readahead, "_LARGE", STEP - large)
+    with limit, Prefetcher(threads) as prefetcher:
         assert walk_result(MemorySource(data), prefetcher) == walk_result(MemorySource(data), INLINE)
 
 
