@@ -11,12 +11,15 @@ from fake_store import ToyNote
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import DamageError
-from logwright.codec.single_frame import FEW_VALUES, SmallFileCodec
+from logwright.codec.single_frame import SmallFileCodec
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import FileStream, Mode
 
 SMALL = 4096
+
+FEW = 1 << 20
+"""The size limit of a file of a few values."""
 
 
 def read_note(data: bytes, mode: Mode = Mode.FAILFAST) -> list[dict[str, Any]]:
@@ -61,11 +64,11 @@ def test_file_of_a_few_values_is_not_parsed_beyond_its_limit(
 ) -> None:
     path = tmp_path / name
     with path.open("wb") as file:
-        file.truncate(FEW_VALUES + 1)
+        file.truncate(FEW + 1)
     report = lw.verify(path)
     codec = registry.get(report.files[0].codec)
     assert isinstance(codec, SmallFileCodec)
     ((_, fault),) = report.faults
-    assert f"{FEW_VALUES + 1} bytes; files of this kind are small, at most {FEW_VALUES} bytes" in fault.detail
+    assert f"{FEW + 1} bytes; files of this kind are small, at most {FEW} bytes" in fault.detail
     monkeypatch.setattr(codec, "parse", None)  # calling it would fail
     assert not lw.verify(path).ok
