@@ -44,7 +44,7 @@ from logwright.writers.request import Request
 from logwright.writers.write import write
 
 MESSAGES = 400_000
-FEW = 3
+FEW = 7
 """Rounds of tasks that take seconds."""
 LOG_SIZE = 1 << 26
 TIME = 1_700_000_000_000
