@@ -32,6 +32,7 @@ from logwright.codec.leveldb.store.sorted_run import ROWS, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import Sorter
 from logwright.codec.store.build import Piece
+from logwright.writers.staged import StagedWrite
 
 LAYOUT = registry.get_layout("leveldb.db")
 
@@ -456,3 +457,22 @@ def test_sorting_holds_only_a_few_buffers_in_memory() -> None:
         most_held += piece.num_rows
         assert pa.total_allocated_bytes() - before < 8 << 20
     assert most_held == 30_000
+
+
+@pytest.mark.parametrize(
+    ("row", "warned"),
+    [
+        ({"key": b"a"}, True),
+        ({"key": b"a", "value": None}, False),
+        ({"key": b"a", "type": "deletion"}, False),
+    ],
+)
+def test_rows_without_a_value_are_written_as_deletions_with_a_warning(
+    tmp_path: Path, row: dict[str, Any], warned: bool
+) -> None:
+    written = lw.write([row], tmp_path / "db", "leveldb.db")
+    by_tasks = StagedWrite(str(tmp_path / "other"), "leveldb.db")
+    task = by_tasks.task(0)
+    task.add(pa.RecordBatch.from_pylist([row]))
+    for warnings in (written.warnings, by_tasks.commit([task.commit()]).warnings):
+        assert any("deletions" in text for text in warnings) == warned

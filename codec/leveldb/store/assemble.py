@@ -83,7 +83,9 @@ def assemble(
     assembler.take(assembler.next.finish(manifest, highest))
     lowest = min([summary.ids["first_sequence"] for _, summary in filled], default=None)
     ids = {} if lowest is None else {"first_sequence": lowest, "last_sequence": highest}
-    summary = Summary(sum(table.rows for table in written_tables), ids, assembler.next.warnings())
+    warnings = dict.fromkeys(text for _, summary in filled for text in summary.warnings)
+    rows = sum(table.rows for table in written_tables)
+    summary = Summary(rows, ids, (*assembler.next.warnings(), *warnings))
     return Placement(tuple(assembler.renames), summary)
 
 

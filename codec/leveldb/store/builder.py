@@ -235,6 +235,8 @@ class DatabaseBuilder:
         self._sorter = Sorter(extra, options["sort_buffer_size"], schema, twice, last=self._last)
         self._manifest = 0
         self._logs: LogWriter | None = None
+        self._deletes = False
+        """Whether some rows have neither a column `value` nor `type`, and are deletions for that reason alone."""
         if logs:
             if resumed is None:
                 self._manifest = self.next.number()
@@ -242,6 +244,7 @@ class DatabaseBuilder:
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         run = self.numbers.take(rows, self.rows)
+        self._deletes |= {"value", "type"}.isdisjoint(rows.schema.names)
         self.rows += run.num_rows
         if self._logs is not None:
             yield from self._logs.add(run)
@@ -278,4 +281,6 @@ class DatabaseBuilder:
     def summary(self) -> Summary:
         facts = {"tables": self.tables, "kept": self.numbers.kept}
         warnings = () if self.staged else self.next.warnings()
+        if self._deletes:
+            warnings = (*warnings, "Rows without a column value were written as deletions of their keys.")
         return Summary(self.rows, self.numbers.ids(), warnings, facts=facts)
