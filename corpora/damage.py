@@ -160,7 +160,9 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
         if not isinstance(record["operations"], list):
             raise TypeError("operations are not a list")
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{name} is not a damage.json: {type(error).__name__} {error}") from None
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        advice = "Pass the damage.json of an earlier `logwright damage`"
+        raise UsageError(f"{name} is not a damage.json: {why}", advice=advice) from None
     return record  # type: ignore[no-any-return]
 
 

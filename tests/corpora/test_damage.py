@@ -498,3 +498,10 @@ def test_configuration_file_is_not_damaged_in_place_of_its_directories(tmp_path:
         lw.damage(config, tmp_path / "out", "flip:at=3,bit=1")
     assert str(tmp_path / "logs") in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_other_json_is_refused_as_a_record_of_damage(tmp_path: Path) -> None:
+    lw.generate("kafka.partition", tmp_path / "orders-0", rows=3)
+    with pytest.raises(lw.UsageError, match=r"it has no 'damage'\. Pass the damage\.json of an earlier"):
+        lw.damage(tmp_path / "orders-0", tmp_path / "out", apply={"other": 1})
+    assert not (tmp_path / "out").exists()
